@@ -45,10 +45,9 @@ demo: ## Watch replicas die, join and stop under 300 simulated devices, for half
 cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for half a minute (the first time builds FerretDB)
 	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo
 
-# A program of its own, so that its status is make's, and replicas are not built each time.
-availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for half a minute (on a private Postgres and Redis; ARGS=-h)
+availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for half a minute (on a private Postgres and Redis)
 	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \
-		go build -o .cache/availability ./cmd/availability && exec .cache/availability demo $(ARGS)
+		cd cmd/availability && exec go test -count=1 -run '^TestShow$$' -watched
 
 fleet: ## Bring up a small fleet with simulated devices and a Prometheus with all alerts, to look at; Ctrl-C ends it
 	@REDIS=$$(scripts/redis) && PROMETHEUS=$$(scripts/prometheus) && go build -o .cache/ingest ./cmd/ingest && \

@@ -2,7 +2,6 @@ package availability
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -105,33 +104,12 @@ func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err
 	if err != nil {
 		return 0, err
 	}
-	return m.settleFound(ctx, found)
+	return m.settle(ctx, found)
 }
 
-func (m *Mirror) settleFound(ctx context.Context, found []unequal) (brought int, err error) {
-	var ahead []unequal
-	var living []string
-	for _, u := range found {
-		switch u.kind {
-		case Ahead, Differs:
-			ahead = append(ahead, u)
-		case alive:
-			living = append(living, u.id)
-		case Behind:
-			brought++
-		}
-	}
-	states, lost, err := m.overbid(ctx, ahead)
-	if len(lost) > 0 {
-		m.metrics.drift.WithLabelValues(Ahead).Add(float64(len(lost)))
-		m.log.Warn("drift healed", "kind", Ahead, "count", len(lost), "mitras", lost[:min(len(lost), driftNamed)])
-	}
-	revived, reviveErr := m.revive(ctx, living)
-	if err = errors.Join(err, reviveErr); err != nil {
-		return brought, err
-	}
-	_, err = m.apply(ctx, newer, append(states, revived...)...)
-	return brought, err
+func (m *Mirror) settle(ctx context.Context, found []unequal) (brought int, err error) {
+	r := &reconciliation{Mirror: m, mode: newer, found: map[string]int{}, call: directly}
+	return r.settle(ctx, found)
 }
 
 // overbid raises versions above Redis' for mitras whose version the source lost or issued twice. It
@@ -204,7 +182,7 @@ func (m *Mirror) applied(ctx context.Context, states ...State) {
 		return err
 	})
 	if err == nil {
-		if _, err = m.settleFound(ctx, found); err != nil {
+		if _, err = m.settle(ctx, found); err != nil {
 			wait.Nudge(m.reconnected) // Redis' state from lost commits hides this one: compare everything
 		}
 	}

@@ -1,5 +1,5 @@
 -- apply.lua: applies states to the mirror, each only if its version is newer than the stored one.
--- KEYS[1..5] see keys.lua
+-- KEYS[1..4] see keys.lua
 -- ARGV[1] mode
 --   newer    writes newer states and later signs of life
 --   heal     also writes states that differ at the same version
@@ -19,11 +19,9 @@
 -- In addition to one of these, for each key that held no value of ours and was rewritten:
 --   bad_capacity, bad_heartbeat
 -- Both keys belong to the mirror because the source has a state of this mitra.
--- A mark of auto-offline is removed together with the version it was set at.
 local mode, ids, out = ARGV[1], {}, {}
 for i = 2, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 local versions = redis.call('HMGET', version, unpack(ids))
-local marked = redis.call('EXISTS', condemned) == 1
 
 -- number(v, new) returns the stored version v, or 0 if no writer of ours can have stored it. The
 -- same goes for versions further above new than a source can lose: nobody could overwrite them,
@@ -100,10 +98,7 @@ for n, id in ipairs(ids) do
     beat(id, keeps, at)
     redis.call(is_active and 'SREM' or 'SADD', deactivated, id)
     count(id, sessions)
-    if new > old then
-      redis.call('HSET', version, id, ARGV[i + 1])
-      if marked then redis.call('HDEL', condemned, id) end
-    end
+    if new > old then redis.call('HSET', version, id, ARGV[i + 1]) end
   end
   if kind then
     out[#out + 1], out[#out + 2], out[#out + 3] = id, kind == 'ahead' and versions[n] or ARGV[i + 1], kind

@@ -31,8 +31,8 @@ var badKinds = map[string]string{"bad_capacity": capacityKeys, "bad_heartbeat": 
 
 // sharedKeys are those of fit.lua, in its order, without prefix.
 var sharedKeys = []string{
-	"mitras:online", "mitras:deactivated", "mitras:version", "mitras:condemned", "mitras:seeded",
-	"mitras:fed", "availability:snapshot", "availability:snapshot:computing", "availability:offline",
+	"mitras:online", "mitras:deactivated", "mitras:version", "mitras:seeded", "mitras:fed",
+	"availability:snapshot", "availability:snapshot:computing", "availability:offline",
 }
 
 func (m *Mirror) noteBad(bad map[string][]string) {
@@ -56,7 +56,7 @@ var errKept = errors.New("availability: a key is of another type and may be some
 func (f *feed) fit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.patience)
 	defer cancel()
-	keys := f.keys.all(f.keys.fed(), f.keys.snapshot(), f.keys.computing(), f.keys.breaker())
+	keys := f.keys.all(f.keys.fed(), f.keys.snapshot(), f.keys.computing(), f.keys.noted())
 	out, err := fitScript.Run(ctx, f.rdb, keys, bit(f.sawWhole), computingAtMost.Milliseconds()).StringSlice()
 	if err != nil {
 		return fmt.Errorf("availability: look at the types of keys: %w", err)

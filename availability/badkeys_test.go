@@ -57,8 +57,8 @@ func (r *rig) unheard(id string) string { return r.keys.Prefix + "mitra:unheard:
 func (r *rig) layout() map[string]string {
 	k := r.keys
 	return map[string]string{
-		k.online(): "set", k.deactivated(): "set", k.version(): "hash", k.condemned(): "hash", k.seeded(): "string",
-		k.fed(): "hash", k.snapshot(): "string", k.computing(): "string", k.breaker(): "hash",
+		k.online(): "set", k.deactivated(): "set", k.version(): "hash", k.seeded(): "string",
+		k.fed(): "hash", k.snapshot(): "string", k.computing(): "string", k.noted(): "hash",
 		k.capacity("p"): "string", k.heartbeat("p"): "string", r.unheard("p"): "string", k.Witness(): "hash",
 	}
 }
@@ -108,11 +108,8 @@ func TestAnyKeyOfAnyTypeAndValueStopsNobodyElse(t *testing.T) {
 		busy.Sessions, p.Sessions = 1, 2
 		r := newRig(t, w, newFake(online("a"), busy, p, online("other")))
 		r.run()
-		for key, want := range r.layout() {
+		for key := range r.layout() {
 			for kind := range poisons {
-				if key == r.keys.condemned() && kind == want {
-					continue // marks refuse heartbeats until a sweep has looked at them: below
-				}
 				value := nonsense[rand.IntN(len(nonsense))]
 				r.poison(kind, key, value)
 				r.recovers(fmt.Sprintf("%s is a %s of %q", strings.TrimPrefix(key, w.Prefix), kind, value))
@@ -121,21 +118,6 @@ func TestAnyKeyOfAnyTypeAndValueStopsNobodyElse(t *testing.T) {
 		for _, key := range append([]string{capacityKeys, heartbeatKeys}, sharedKeys...) {
 			require.Positive(t, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(key, rebuilt)), key)
 			require.Zero(t, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(key, kept)), key)
-		}
-	})
-}
-
-func TestAllKeysThatGoBadAtOnceAreMadeAgain(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		busy, p := online("b"), online("p")
-		busy.Sessions, p.Sessions = 1, 2
-		r := newRig(t, w, newFake(online("a"), busy, p, online("other")))
-		r.run()
-		for range 5 {
-			for key := range r.layout() {
-				r.poison([]string{"list", "zset", "stream"}[rand.IntN(3)], key, nonsense[rand.IntN(len(nonsense))])
-			}
-			r.recovers("all keys")
 		}
 	})
 }
@@ -232,25 +214,6 @@ func TestABadHeartbeatIsNoSilence(t *testing.T) {
 	}
 }
 
-func TestMarksThatNobodyCanCarryOutAreLifted(t *testing.T) {
-	values := append([]string{"7", "-5"}, nonsense...)
-	swept(t, []State{online("p"), silent("silent")}, func(t *testing.T, l *leader) {
-		ctx := t.Context()
-		for _, value := range values {
-			require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "p", value).Err())
-			beat, err := l.Heartbeat(ctx, "p")
-			require.NoError(t, err)
-			require.Equal(t, BeatNotOnline, beat)
-			require.Equal(t, janitor.Done, l.offline().Outcome, value)
-			beat, err = l.Heartbeat(ctx, "p")
-			require.NoError(t, err)
-			require.Equal(t, BeatKept, beat, value)
-		}
-		require.False(t, l.source.state("silent").Online)
-		require.True(t, l.source.state("p").Online)
-	})
-}
-
 func TestASnapshotThatNobodyComputedIsNotServed(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		for text, lasts := range map[string]time.Duration{
@@ -274,7 +237,7 @@ func TestASnapshotThatNobodyComputedIsNotServed(t *testing.T) {
 func TestAFieldThatSomebodyMadeLargeIsNotReadAtEachTick(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
-		for key, field := range map[string]string{r.keys.breaker(): heartbeatsAt, r.keys.fed(): "skew"} {
+		for key, field := range map[string]string{r.keys.noted(): heartbeatsAt, r.keys.fed(): "skew"} {
 			require.NoError(t, r.client.HSet(t.Context(), key, field, strings.Repeat("x", 2*mostReply)).Err())
 		}
 		require.NoError(t, newFeed(r.Mirror).tell(t.Context(), take, time.Time{}))

@@ -17,16 +17,41 @@ const (
 	answerWithin = 500 * time.Millisecond
 )
 
-// clocks compares the mirror's server, which dates heartbeats, with the source, which dates all
-// that it stores. This process's clock only measures durations, so it may be wrong.
-type clocks struct {
-	mu             sync.Mutex
-	mirror, source answer
-	skew           time.Duration // how far the source's clock is ahead, as corrected
-	compared       bool          // skew was measured
+// A Clock estimates another machine's, from the times in its answers. This process's clock only
+// measures durations, so it may be wrong. The zero Clock knows nothing yet.
+type Clock struct {
+	mu          sync.Mutex
+	there, here time.Time
 }
 
-var errUncompared = errors.New("availability: the clocks of Redis and the source are not compared yet")
+// Said takes a time from an answer to a call that began then. Nothing is better than one that was
+// read after this machine was suspended; one that took long is better than none.
+func (c *Clock) Said(begun, there time.Time) {
+	now := time.Now()
+	took := now.Sub(begun)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if asleep(begun, now).Abs() <= skewMoves && (took <= answerWithin || c.there.IsZero()) {
+		c.there, c.here = there, begun.Add(took/2)
+	}
+}
+
+// At returns its time at one of ours; zero: it is not known since this machine was suspended.
+func (c *Clock) At(then time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.there.IsZero() || asleep(c.here, then).Abs() > skewMoves {
+		return time.Time{}
+	}
+	return c.there.Add(then.Sub(c.here))
+}
+
+// Forget has the next answer count, however long it took: the estimate was wrong.
+func (c *Clock) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.there = time.Time{}
+}
 
 // asleep returns how much further the wall clock moved than the monotonic one, which stops while a
 // machine is suspended. It is as large, either way, if somebody set the wall clock.
@@ -34,36 +59,33 @@ func asleep(from, to time.Time) time.Duration {
 	return to.Round(0).Sub(from.Round(0)) - to.Sub(from)
 }
 
-// answer is a remote clock's time, and ours at that moment.
-type answer struct{ there, here time.Time }
+// clocks compares the mirror's server, which dates heartbeats, with the source, which dates all
+// that it stores.
+type clocks struct {
+	mirror Clock
+	source *Clock // nil: it dates by the mirror's
 
-func (a answer) at(then time.Time) time.Time { return a.there.Add(then.Sub(a.here)) }
+	mu       sync.Mutex
+	skew     time.Duration // how far the source's clock is ahead, as corrected
+	compared bool          // skew was measured
+}
 
-func (c *clocks) mirrorSaid(begun, there time.Time) { c.said(&c.mirror, &c.source, begun, there) }
-func (c *clocks) sourceSaid(begun, there time.Time) { c.said(&c.source, &c.mirror, begun, there) }
+var errUncompared = errors.New("availability: the clocks of Redis and the source are not compared yet")
 
-func (c *clocks) said(which, other *answer, begun, there time.Time) {
-	now := time.Now()
-	took := now.Sub(begun)
+// compare measures the skew again, after either has answered.
+func (c *clocks) compare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there.IsZero() { // the source dates by the mirror's clock: see Cursor.At
-		c.compared = true
-		return
-	}
-	// Nothing converts a time before the first comparison, so a slow answer is better than none.
-	if took > answerWithin && c.compared || asleep(begun, now).Abs() > skewMoves {
-		return
-	}
-	*which = answer{there, begun.Add(took / 2)}
-	if asleep(other.here, which.here).Abs() > skewMoves { // the time between the two is unknown
-		*other = answer{}
-	}
-	if c.mirror.there.IsZero() || c.source.there.IsZero() {
-		return
+	now := time.Now()
+	mirror, measured := c.mirror.At(now), time.Duration(0)
+	if c.source != nil {
+		source := c.source.At(now)
+		if source.IsZero() || mirror.IsZero() {
+			return
+		}
+		measured = source.Sub(mirror)
 	}
 	c.compared = true
-	measured := c.source.there.Sub(c.mirror.at(c.source.here))
 	switch {
 	case (measured - c.skew).Abs() <= skewMoves:
 	case measured.Abs() < skewLeast:
@@ -117,19 +139,19 @@ func (c *clocks) adopt(ms string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.skew, c.compared, c.source = time.Duration(n)*time.Millisecond, true, answer{}
+	c.skew, c.compared = time.Duration(n)*time.Millisecond, true
 }
 
 // sourceNow is our own time until the servers have answered.
 func (c *clocks) sourceNow() time.Time {
 	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !c.source.there.IsZero():
-		return c.source.at(now)
-	case !c.mirror.there.IsZero():
-		return c.mirror.at(now).Add(c.skew)
+	if c.source != nil {
+		if there := c.source.At(now); !there.IsZero() {
+			return there
+		}
+	}
+	if there := c.mirror.At(now); !there.IsZero() {
+		return c.toSource(there)
 	}
 	return now
 }

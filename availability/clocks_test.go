@@ -2,13 +2,10 @@ package availability
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 	"unsafe"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -19,10 +16,15 @@ func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, skew := range []time.Duration{-time.Hour, -3 * time.Minute, -900 * time.Millisecond, 0, 900 * time.Millisecond, time.Hour} {
-		var c clocks
+		c := clocks{source: &Clock{}}
 		off := now.Add(1000 * time.Hour) // of both, against ours
-		c.mirrorSaid(time.Now(), off)
-		c.sourceSaid(time.Now(), off.Add(skew))
+		said := func(clock *Clock, begun, there time.Time) {
+			clock.Said(begun, there)
+			c.compare()
+		}
+		said(&c.mirror, time.Now(), off)
+		require.ErrorIs(t, c.check(), errUncompared)
+		said(c.source, time.Now(), off.Add(skew))
 		want := skew
 		if skew.Abs() < skewLeast {
 			want = 0
@@ -31,14 +33,31 @@ func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
 		require.Equal(t, now, c.toMirror(c.toSource(now)), "there and back it is the same")
 		require.WithinDuration(t, off.Add(skew), c.sourceNow(), time.Minute, skew)
 		used := c.skew
-		c.sourceSaid(time.Now(), off.Add(skew+50*time.Millisecond))
+		said(c.source, time.Now(), off.Add(skew+50*time.Millisecond))
 		require.Equal(t, used, c.skew, "it does not move with each answer")
-		c.sourceSaid(time.Now().Add(-time.Minute), off)
-		require.Equal(t, used, c.skew, "what took long says nothing")
 	}
 	var c clocks
 	require.Zero(t, c.toMirror(time.Time{}))
 	require.WithinDuration(t, time.Now(), c.sourceNow(), time.Minute, "nobody has answered yet")
+	c.compare()
+	require.NoError(t, c.check(), "a source without a clock dates by the mirror's")
+	require.Equal(t, now, c.toSource(now))
+}
+
+func TestAnAnswerThatTookLongSaysNothingUnlessItIsTheFirst(t *testing.T) {
+	t.Parallel()
+	var c Clock
+	require.Zero(t, c.At(time.Now()))
+	long, then := 2*time.Second, time.Now().Add(time.Hour)
+	c.Said(time.Now().Add(-long), then)
+	require.WithinDuration(t, then, c.At(time.Now()), long, "it is better than none")
+	c.Said(time.Now(), then)
+	require.WithinDuration(t, then, c.At(time.Now()), answerWithin)
+	c.Said(time.Now().Add(-long), time.Now())
+	require.WithinDuration(t, then, c.At(time.Now()), answerWithin)
+	c.Forget()
+	c.Said(time.Now().Add(-long), time.Now())
+	require.WithinDuration(t, time.Now(), c.At(time.Now()), long)
 }
 
 // slept returns a time of ours from before this machine was suspended for d: only the wall clock
@@ -50,29 +69,22 @@ func slept(at time.Time, d time.Duration) time.Time {
 
 func TestClocksAreNotComparedAcrossASuspendedMachine(t *testing.T) {
 	t.Parallel()
-	for name, said := range map[string][2]func(*clocks, time.Time, time.Time){
-		"the source answers first":    {(*clocks).sourceSaid, (*clocks).mirrorSaid},
-		"the mirror answers first":    {(*clocks).mirrorSaid, (*clocks).sourceSaid},
-		"only one answers, and again": {(*clocks).sourceSaid, (*clocks).sourceSaid},
-	} {
-		var c clocks
-		before := time.Now()
-		c.mirrorSaid(before, before)
-		c.sourceSaid(before, before)
-		c.mirror.here, c.source.here = slept(c.mirror.here, time.Hour), slept(c.source.here, time.Hour)
-		woken := before.Add(time.Hour)
-		for _, said := range said {
-			said(&c, time.Now(), woken)
-			require.Equal(t, woken, c.toMirror(woken), name)
-		}
-		c.mirrorSaid(time.Now(), woken)
-		c.sourceSaid(time.Now(), woken.Add(3*time.Minute))
-		require.WithinDuration(t, woken, c.toMirror(woken.Add(3*time.Minute)), time.Second, name)
+	c := clocks{source: &Clock{}}
+	before := time.Now()
+	for _, clock := range []*Clock{&c.mirror, c.source} {
+		clock.Said(before, before)
+		clock.here = slept(clock.here, time.Hour)
 	}
-	var c clocks
-	c.mirrorSaid(time.Now(), time.Now())
-	c.sourceSaid(slept(time.Now(), time.Hour), time.Now().Add(-time.Hour))
-	require.Zero(t, c.skew, "it answered before the machine slept, and was read afterwards")
+	woken := before.Add(time.Hour)
+	c.mirror.Said(time.Now(), woken)
+	c.compare()
+	require.Equal(t, woken, c.toMirror(woken), "only one has answered since")
+	c.source.Said(time.Now(), woken.Add(3*time.Minute))
+	c.compare()
+	require.WithinDuration(t, woken, c.toMirror(woken.Add(3*time.Minute)), time.Second)
+	var once Clock
+	once.Said(slept(time.Now(), time.Hour), time.Now())
+	require.Zero(t, once.At(time.Now()), "it answered before the machine slept, and was read afterwards")
 }
 
 func TestWhatIsKnownAgesWhileTheMachineIsSuspended(t *testing.T) {
@@ -83,72 +95,6 @@ func TestWhatIsKnownAgesWhileTheMachineIsSuspended(t *testing.T) {
 	m.upToDate(slept(time.Now(), time.Hour))
 	require.GreaterOrEqual(t, m.behind(), time.Hour, "the source may have changed meanwhile")
 	require.GreaterOrEqual(t, m.answer(lastSnapshot{at: slept(time.Now(), time.Hour)}, FromStale).Age, time.Hour)
-}
-
-// skewed is a pass of everything with a source whose clock is another.
-func skewed(t *testing.T, test func(t *testing.T, l *leader, skew time.Duration)) {
-	t.Helper()
-	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
-		t.Run(fmt.Sprint(skew), func(t *testing.T) {
-			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-				source := newFake(State{ID: "a", Active: true}, State{ID: "silent", Active: true})
-				source.skew = skew
-				r := newRig(t, w, source, slowly)
-				l := r.leads(w.Options, r.c.Layout, false)
-				r.run()
-				at := r.Health().FeedAt
-				r.eventually(func() bool { return r.Health().FeedAt.After(at) && r.clocks.skewIs(skew) }, "clocks are compared")
-				for _, id := range []string{"a", "silent"} {
-					_, err := r.Online(t.Context(), id)
-					require.NoError(t, err)
-				}
-				silent := source.state("silent")
-				silent.Seen, silent.Version = silent.Seen.Add(-2*time.Minute), silent.Version+1
-				source.put(silent)
-				require.NoError(t, l.client.Del(t.Context(), r.keys.heartbeat("silent")).Err())
-				_, err := r.apply(t.Context(), newer, silent)
-				require.NoError(t, err)
-				test(t, l, skew)
-			})
-		})
-	}
-}
-
-func (c *clocks) skewIs(skew time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return (c.skew - skew).Abs() < time.Second
-}
-
-func TestASourceWhoseClockIsAnotherChangesNothing(t *testing.T) {
-	skewed(t, func(t *testing.T, l *leader, skew time.Duration) {
-		require.WithinDuration(t, time.Now(), l.mirrored("a").Seen, 30*time.Second, "in Redis it is of Redis' clock")
-		found, err := l.FindAvailable(t.Context(), 0)
-		require.NoError(t, err)
-		require.Equal(t, Answer[[]Available]{[]Available{{"a", 0}}, FromValkey, 0}, found)
-
-		// The app of one pings, by the way of the source; Redis has lost what it knew.
-		beat, err := l.HeartbeatAtSource(t.Context(), "a")
-		require.NoError(t, err)
-		require.Equal(t, BeatKept, beat)
-		l.eventually(func() bool { return l.mirrored("a").Version == l.source.state("a").Version }, "the feed brings it")
-		old := formatSeen(time.Now().Add(-time.Hour))
-		require.NoError(t, l.client.Set(t.Context(), l.keys.heartbeat("a"), old, 0).Err())
-		l.offline()
-		require.True(t, l.source.state("a").Online, "the source knows better, by its own clock")
-		require.False(t, l.source.state("silent").Online)
-
-		// A heartbeat that Redis took is stored by the source's clock.
-		_, err = l.Online(t.Context(), "a")
-		require.NoError(t, err)
-		_, err = l.Heartbeat(t.Context(), "a")
-		require.NoError(t, err)
-		s := l.source.state("a")
-		s.Seen = time.Time{}
-		l.source.put(s)
-		l.pass("availability_heartbeats")
-		require.WithinDuration(t, time.Now().Add(skew), l.source.state("a").Seen, 30*time.Second)
-	})
 }
 
 func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T) {
@@ -167,7 +113,6 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 			swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
 				l.failing(c.fails)
 				l.source.confirmed.set(func() {
-					_ = l.client.Del(context.Background(), l.keys.condemned()).Err() // the new master never had it
 					beat, err := l.Heartbeat(context.Background(), "a")
 					if err != nil || beat != BeatKept {
 						t.Errorf("%s %v", beat, err)
@@ -194,7 +139,6 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 func TestWhoGoesOfflineAfterAHeartbeatIsOffline(t *testing.T) {
 	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
 		l.source.confirmed.set(func() {
-			_ = l.client.Del(context.Background(), l.keys.condemned()).Err()
 			_, _ = l.Heartbeat(context.Background(), "a")
 		})
 		l.failing("AutoOffline committed") // nobody has brought it yet
@@ -204,53 +148,6 @@ func TestWhoGoesOfflineAfterAHeartbeatIsOffline(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, l.source.state("a").Online)
 		l.same()
-	})
-}
-
-func TestTheFallbackAges(t *testing.T) {
-	inTime(t, func(t *testing.T, w redistest.World, l *line) {
-		const stale, brought = 20 * time.Second, 10 * time.Second
-		source := newFake(online("silent"), online("pings"))
-		source.settings.StaleAfter = stale
-		r := newRig(t, w, source, func(c *Config) { c.HeartbeatInterval, c.Tick = brought, 5*time.Second })
-		r.patience = callTimeout
-		r.run()
-		r.leads(w.Options, r.c.Layout, false)
-		for range 30 {
-			for _, id := range []string{"silent", "pings"} {
-				_, err := r.Heartbeat(t.Context(), id)
-				require.NoError(t, err)
-			}
-			time.Sleep(time.Second)
-		}
-		l.cut(true)
-		found := func() (ids []string) {
-			a, err := r.FindAvailable(t.Context(), 0)
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, a.From)
-			for _, one := range a.Value {
-				ids = append(ids, one.ID)
-			}
-			return ids
-		}
-		for second := range 50 {
-			_, err := r.HeartbeatAtSource(t.Context(), "pings")
-			require.NoError(t, err)
-			ids := found()
-			require.Contains(t, ids, "pings", "%d s", second)
-			if second < int(stale/time.Second) {
-				require.Contains(t, ids, "silent", "it may have pinged the Redis that is gone")
-			}
-			if second > int((stale+2*brought)/time.Second)+1 {
-				require.NotContains(t, ids, "silent", "%d s", second)
-				reachable, err := r.Reachable(t.Context(), "silent")
-				require.NoError(t, err)
-				require.False(t, reachable.Value)
-			}
-			time.Sleep(time.Second)
-		}
-		l.cut(false) // else go-redis dials for ever
-		time.Sleep(10 * time.Second)
 	})
 }
 
@@ -283,39 +180,5 @@ func TestNoTimeIsConvertedBeforeTheClocksAreCompared(t *testing.T) {
 		r.run()
 		require.WithinDuration(t, time.Now(), l.mirrored("a").Seen, time.Minute, "the first states of the feed are converted")
 		require.WithinDuration(t, time.Now().Add(time.Hour), source.state("a").Seen, time.Minute)
-	})
-}
-
-func TestASourceWithoutAClockDatesByTheMirrors(t *testing.T) {
-	t.Parallel()
-	var c clocks
-	c.sourceSaid(time.Now(), time.Time{})
-	require.NoError(t, c.check())
-	now := time.Now()
-	require.Equal(t, now, c.toSource(now))
-}
-
-func TestTheFirstComparisonMayBeSlow(t *testing.T) {
-	t.Parallel()
-	var c clocks
-	c.mirrorSaid(time.Now(), time.Now())
-	require.Error(t, c.check())
-	c.sourceSaid(time.Now().Add(-2*time.Second), time.Now().Add(time.Hour))
-	require.NoError(t, c.check(), "it is better than none")
-	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), 2*time.Second)
-	c.sourceSaid(time.Now(), time.Now().Add(time.Hour))
-	require.WithinDuration(t, time.Now().Add(time.Hour), c.toSource(time.Now()), skewMoves, "a quick one is taken as soon as there is one")
-}
-
-// Nobody tells it what the feeding replica measured.
-func TestAReplicaWithoutRedisKnowsTheSourcesClock(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
-		source.skew = -time.Hour
-		r := newRig(t, w, source)
-		f := newFeed(r.Mirror)
-		r.rdb.AddHook(commands{func(redis.Cmder) error { return errors.New("connection refused") }})
-		require.Error(t, f.look(t.Context()))
-		require.WithinDuration(t, source.now(), r.clocks.sourceNow(), time.Minute)
 	})
 }

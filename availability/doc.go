@@ -30,9 +30,9 @@
 //  5. A heartbeat is never invented. Judging starts only once the engine's witness has listened
 //     for stale_after, and heartbeats have been required that long. Nobody is judged unless
 //     stale_after is longer than the pause between two heartbeats.
-//  6. Auto-offline is a sweep of package janitor: mitras are condemned in Redis under the guard,
-//     flipped in one transaction that is conditional on the version, then applied. If a mark was
-//     lost, a heartbeat that Redis accepts after the judgement reverses it.
+//  6. Auto-offline is a sweep of package janitor: one transaction, conditional on the version,
+//     flips those whom Redis finds silent, and the guard judges them once more right before its
+//     commit. Nothing is noted in Redis: a heartbeat accepted after that reverses the flip.
 //  7. Accepting a session is a conditional statement under the row lock: overbooking is
 //     impossible. A session keeps its place while its customer pays for more time.
 //
@@ -45,8 +45,7 @@
 //   - Heartbeats that Redis loses are lost. The witness notices: nobody is judged before
 //     stale_after has passed. The source's heartbeats are up to HeartbeatInterval old.
 //   - A mitra whose judgement is reversed was offline in Postgres for the length of that commit.
-//   - After BeatNotOnline an app must go online again, even if its mitra is not set offline after
-//     all: the mark stays until then.
+//   - After BeatNotOnline an app must go online again.
 //   - Differences of a second or more between Redis' clock and the source's are corrected, as the
 //     feeding replica measures them. Its own dates nothing. A heartbeat from a clock up to a day
 //     ahead counts until that time; one further ahead is ignored.

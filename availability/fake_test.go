@@ -13,7 +13,7 @@ import (
 
 // fake is a Source in memory, faithful as far as the mirror can see: rows have locks and
 // versions, changes become visible when they are committed, and the feed identifies transactions
-// by numbers, some of which are still open.
+// by numbers.
 type fake struct {
 	// fault is called before each operation, and again, as "<operation> committed", after a change
 	// is committed and before its reply arrives. The caller gets its error.
@@ -25,6 +25,7 @@ type fake struct {
 	// confirmed is called when an auto-offline is confirmed, and not committed yet.
 	confirmed hook[func()]
 	skew      time.Duration // of its clock
+	clock     Clock         // what is known of it
 
 	busy []string // mitras whose rows somebody holds: AutoOffline leaves them
 
@@ -36,7 +37,6 @@ type fake struct {
 	settings Settings
 	xid      uint64
 	life     string
-	open     map[uint64]bool
 	flips    []flip
 	calls    map[string]int
 	fleets   map[string]time.Duration // pause between copies of heartbeats
@@ -64,7 +64,7 @@ func newFake(states ...State) *fake {
 		locks: map[string]*sync.Mutex{}, rows: map[string]row{}, base: map[string]State{},
 		sessions: map[string]Session{},
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
-		xid:      1, open: map[uint64]bool{}, calls: map[string]int{}, fleets: map[string]time.Duration{},
+		xid:      1, calls: map[string]int{}, fleets: map[string]time.Duration{},
 	}
 	f.fault.set(func(string) error { return nil })
 	f.held.set(func() {})
@@ -132,9 +132,6 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 		defer lock.Unlock()
 	}
 	f.mu.Lock()
-	xid := f.xid
-	f.xid++
-	f.open[xid] = true
 	rows := map[string]State{}
 	for _, id := range ids {
 		if r, ok := f.rows[id]; ok {
@@ -148,14 +145,14 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 		err = confirm()
 	}
 	f.mu.Lock()
-	delete(f.open, xid)
 	if err == nil {
 		for _, s := range changed {
 			s.Version = f.rows[s.ID].Version + 1
-			f.store(s, xid)
+			f.store(s, f.xid)
 			rows[s.ID] = s
 		}
 	}
+	f.xid++
 	f.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -166,23 +163,22 @@ func (f *fake) tx(op string, ids, names []string, change func(rows map[string]St
 	return slices.SortedFunc(maps.Values(rows), func(a, b State) int { return cmp.Compare(a.ID, b.ID) }), nil
 }
 
+func (f *fake) Clock() *Clock { return &f.clock }
+
 func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 	if err := f.begin("Feed"); err != nil {
 		return nil, since, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	xmin := f.xid
-	for open := range f.open {
-		xmin = min(xmin, open)
-	}
 	var states []State
 	for _, r := range f.rows {
 		if since.Xmin > 0 && (r.xid >= since.Xmin || since.Life != f.life) {
 			states = append(states, r.State)
 		}
 	}
-	return states, Cursor{Xmin: xmin, Life: f.life, At: f.now()}, nil
+	f.clock.Said(time.Now(), f.now())
+	return states, Cursor{Xmin: f.xid, Life: f.life}, nil
 }
 
 func (f *fake) Page(_ context.Context, after string, limit int) ([]State, error) {
@@ -313,89 +309,55 @@ func room(s State, known bool, most int) error {
 	return nil
 }
 
-func (f *fake) Accept(_ context.Context, session, mitra string, most int) (Session, []State, error) {
-	var s Session
-	states, err := f.tx("Accept", []string{mitra}, []string{session}, func(rows map[string]State) ([]State, error) {
-		s = f.sessions[session]
-		if s.Status != "searching" {
-			return nil, ErrTaken
-		}
-		m, known := rows[mitra]
-		if err := room(m, known, most); err != nil {
-			return nil, err
-		}
-		s.Status, s.MitraID = "active", mitra
-		f.sessions[session] = s
-		m.Sessions++
-		return []State{m}, nil
-	}, nil)
-	return s, states, err
-}
-
-func (f *fake) End(_ context.Context, session, status string) (Session, []State, error) {
-	f.mu.Lock()
-	mitra := f.sessions[session].MitraID
-	f.mu.Unlock()
-	var s Session
-	states, err := f.tx("End", []string{mitra}, []string{session}, func(rows map[string]State) ([]State, error) {
-		s = f.sessions[session]
-		if !runs(s) || s.MitraID != mitra {
-			return nil, ErrTaken
-		}
-		s.Status = status
-		f.sessions[session] = s
-		m := rows[mitra]
-		m.Sessions--
-		return []State{m}, nil
-	}, nil)
-	return s, states, err
-}
-
 func runs(s Session) bool { return s.Status == "active" || s.Status == "pending_payment" }
 
-func (f *fake) Extend(_ context.Context, session string, paid bool) (Session, []State, error) {
-	f.mu.Lock()
-	mitra := f.sessions[session].MitraID
-	f.mu.Unlock()
-	var s Session
-	states, err := f.tx("Extend", []string{mitra}, []string{session}, func(map[string]State) ([]State, error) {
-		s = f.sessions[session]
-		if !runs(s) || s.MitraID != mitra {
-			return nil, ErrTaken
-		}
-		s.Status = "pending_payment"
-		if paid {
-			s.Status = "active"
-		}
-		f.sessions[session] = s
-		return nil, nil
-	}, nil)
-	return s, states, err
-}
-
-func (f *fake) Reroute(_ context.Context, session, mitra string, most int) (Session, []State, error) {
+// move gives a session another mitra, another status, or both.
+func (f *fake) move(op, session, mitra, status string, most int) (s Session, _ []State, _ error) {
 	f.mu.Lock()
 	from := f.sessions[session].MitraID
 	f.mu.Unlock()
-	var s Session
-	ids := []string{from, mitra}
-	states, err := f.tx("Reroute", ids, []string{session}, func(rows map[string]State) ([]State, error) {
-		s = f.sessions[session]
-		if !runs(s) || s.MitraID != from || from == mitra {
+	to := cmp.Or(mitra, from)
+	ids := slices.DeleteFunc([]string{from, to}, func(id string) bool { return id == "" })
+	states, err := f.tx(op, ids, []string{session}, func(rows map[string]State) (changed []State, _ error) {
+		was := f.sessions[session]
+		if was.MitraID != from || runs(was) == (op == "Accept") || op == "Accept" && was.Status != "searching" {
 			return nil, ErrTaken
 		}
-		m, known := rows[mitra]
-		if err := room(m, known, most); err != nil {
-			return nil, err
+		if mitra != "" {
+			m, known := rows[mitra]
+			if err := room(m, known, most); err != nil {
+				return nil, err
+			}
 		}
-		s.MitraID = mitra
+		s = was
+		s.MitraID, s.Status = to, cmp.Or(status, was.Status)
 		f.sessions[session] = s
-		was := rows[from]
-		was.Sessions--
-		m.Sessions++
-		return []State{was, m}, nil
+		for _, id := range slices.Compact(ids) {
+			row := rows[id]
+			row.Sessions += bit(runs(s) && to == id) - bit(runs(was) && from == id)
+			if row != rows[id] {
+				changed = append(changed, row)
+			}
+		}
+		return changed, nil
 	}, nil)
 	return s, states, err
+}
+
+func (f *fake) Accept(_ context.Context, session, mitra string, most int) (Session, []State, error) {
+	return f.move("Accept", session, mitra, "active", most)
+}
+
+func (f *fake) End(_ context.Context, session, status string) (Session, []State, error) {
+	return f.move("End", session, "", status, 0)
+}
+
+func (f *fake) Extend(_ context.Context, session string, paid bool) (Session, []State, error) {
+	return f.move("Extend", session, "", map[bool]string{true: "active", false: "pending_payment"}[paid], 0)
+}
+
+func (f *fake) Reroute(_ context.Context, session, mitra string, most int) (Session, []State, error) {
+	return f.move("Reroute", session, mitra, "", most)
 }
 
 func (f *fake) Available(_ context.Context, cutoff time.Time, most, limit int) ([]State, error) {

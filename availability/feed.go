@@ -157,7 +157,7 @@ func (f *feed) tell(ctx context.Context, step string, begun time.Time) error {
 	for _, m := range f.marks {
 		args = append(args, m)
 	}
-	keys := []string{f.keys.fed(), f.keys.seeded(), f.keys.breaker()}
+	keys := []string{f.keys.fed(), f.keys.seeded(), f.keys.noted()}
 	out, err := feedScript.Run(ctx, f.rdb, keys, args...).StringSlice()
 	if err == nil && len(out) != 9 {
 		err = fmt.Errorf("unexpected answer %q", out)
@@ -170,7 +170,8 @@ func (f *feed) tell(ctx context.Context, step string, begun time.Time) error {
 	if err != nil {
 		return err
 	}
-	f.clocks.mirrorSaid(sent, now)
+	f.clocks.mirror.Said(sent, now)
+	f.clocks.compare()
 	f.turned(out[2], mark)
 	f.sawWhole = f.sawWhole && f.data == out[3]
 	f.data, f.whole, f.unfit = out[3], out[4] == "1", out[2] == roleUnfit
@@ -226,12 +227,11 @@ func (f *feed) read(ctx context.Context) error {
 	// backlog is compared page by page.
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
-	begun := time.Now()
 	states, next, err := f.source.Feed(short, f.cursor)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errFeed, err)
 	}
-	f.clocks.sourceSaid(begun, next.At)
+	f.clocks.compare()
 	if f.lives(next) {
 		if err := f.tell(ctx, clearUp, time.Time{}); err != nil {
 			return err
@@ -246,16 +246,14 @@ func (f *feed) read(ctx context.Context) error {
 }
 
 // readLife is for repairs while Redis does not answer: then reads return those states, and nobody
-// knows who feeds, nor what another measured.
+// knows who feeds.
 func (f *feed) readLife(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, 2*f.patience)
 	defer cancel()
-	begun := time.Now()
 	_, next, err := f.source.Feed(short, Cursor{})
 	if err != nil {
 		return fmt.Errorf("availability: feed: %w", err)
 	}
-	f.clocks.sourceSaid(begun, next.At) // reads count silence by it
 	f.lives(next)
 	return nil
 }

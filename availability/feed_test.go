@@ -14,37 +14,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-func TestTheFeedMissesNoTransactionThatWasOpenWhileALaterOneWasSeen(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"), online("b"))
-		r := newRig(t, w, source)
-		r.run()
-		begun, release := make(chan struct{}), make(chan struct{})
-		var slow atomic.Bool
-		slow.Store(true)
-		source.held.set(func() {
-			if slow.CompareAndSwap(true, false) {
-				close(begun)
-				<-release
-			}
-		})
-		ended := make(chan error, 1)
-		go func() {
-			_, err := source.SetOnline(t.Context(), "a", false)
-			ended <- err
-		}()
-		<-begun
-		_, err := source.SetOnline(t.Context(), "b", false) // a later one, committed before
-		require.NoError(t, err)
-		r.eventually(func() bool { return r.mirrored("b").Version == 2 }, "b arrives")
-		at := r.Health().FeedAt
-		r.eventually(func() bool { return r.Health().FeedAt.After(at) }, "the cursor moves on")
-		close(release)
-		require.NoError(t, <-ended)
-		r.eventually(func() bool { return len(r.differences()) == 0 }, "a arrives")
-	})
-}
-
 func TestASourceThatIsAwayDelaysTheFeedAndLosesNothing(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
@@ -169,49 +138,6 @@ func TestAReconciliationNamesEachKindOfDriftAndHealsIt(t *testing.T) {
 	})
 }
 
-func TestAHeartbeatThatOnlyTheSourceHasIsBroughtAndIsNoDrift(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"), online("b"))
-		r := newRig(t, w, source)
-		r.seeded()
-		later := source.state("a")
-		later.Seen = time.Now().Add(time.Minute).Truncate(time.Millisecond)
-		source.put(later) // as the program does while it cannot reach Redis
-		require.Empty(t, r.reconciled())
-		require.Equal(t, formatSeen(later.Seen), r.client.Get(t.Context(), r.keys.heartbeat("a")).Val())
-		require.NoError(t, r.client.Del(t.Context(), r.keys.heartbeat("a")).Err())
-		require.Equal(t, map[string]int{Differs: 1}, r.reconciled(), "one that is gone is drift")
-		r.same()
-	})
-}
-
-func TestWhatAWriterBringsMeanwhileIsNoDrift(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"), online("b"))
-		r := newRig(t, w, source)
-		r.seeded()
-		// Behind at the first look, brought before the second, and changed again.
-		s, err := source.SetOnline(t.Context(), "a", false)
-		require.NoError(t, err)
-		asked := 0
-		source.fault.set(func(op string) error {
-			if op != "Page" {
-				return nil
-			}
-			if asked++; asked == 2 { // there is no other page
-				_, err := r.apply(t.Context(), newer, s)
-				require.NoError(t, err)
-				s.Online, s.Version = true, s.Version+1
-				source.put(s)
-			}
-			return nil
-		})
-		require.Empty(t, r.reconciled())
-		require.Equal(t, 2, asked)
-		require.Zero(t, source.asked("Outbid"))
-	})
-}
-
 func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake(online("a"))
@@ -224,7 +150,8 @@ func TestARedisThatIsAheadOfAReadIsNotOutbidIfTheSourceHasCaughtUp(t *testing.T)
 		found, err := x.bring(t.Context(), heal, []State{stale})
 		require.NoError(t, err)
 		require.Equal(t, []unequal{{"a", 2, Ahead}}, found)
-		require.NoError(t, x.outbid(t.Context(), found))
+		_, err = x.settle(t.Context(), found)
+		require.NoError(t, err)
 		require.Zero(t, source.asked("Outbid"))
 		require.Empty(t, x.found)
 		r.same()

@@ -1,15 +1,15 @@
 -- findpage.lua: one page of the mitras who can take work now. Read-only. Each page is a
 -- consistent snapshot; a few hundred mitras fit on one page.
--- KEYS[1..5] see keys.lua  KEYS[6] the janitor's witness
+-- KEYS[1..4] see keys.lua  KEYS[5] the janitor's witness
 -- ARGV[1] cursor  ARGV[2] page size  ARGV[3] the most sessions a mitra may have
 -- ARGV[4] ms of silence after which a mitra is not counted; 0: silence does not matter
 -- ARGV[5] how many mitras of the page to return, the least busy first; 0: all
--- Result: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per line: a
---   single string costs a quarter of a list. Or the error UNSEEDED.
+-- Result: strings: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per
+--   line: a single string costs a quarter of a list. Or the error UNSEEDED.
 -- Most of the work is done here, so it does as little as it can per mitra.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now, most, stale, limit = nowms(), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local cutoff = stale > 0 and listened(KEYS[6], now) >= stale and iso(now - stale)
+local cutoff = stale > 0 and listened(KEYS[5], now) >= stale and iso(now - stale)
 local latest = cutoff and iso(now + ahead) -- most malformed values sort after this or before cutoff
 local page = redis.call('SSCAN', online, ARGV[1], 'COUNT', ARGV[2])
 local ids, before_capacity, before_heartbeat = page[2], capacity(''), heartbeat('')
@@ -36,7 +36,7 @@ end
 local out, left = { page[1] }, limit > 0 and limit or #ids
 for n = 0, busiest do
   if free[n] and left > 0 then
-    out[#out + 1], out[#out + 2] = n, table.concat(free[n], '\n', 1, math.min(sizes[n], left))
+    out[#out + 1], out[#out + 2] = tostring(n), table.concat(free[n], '\n', 1, math.min(sizes[n], left))
     left = left - sizes[n]
   end
 end

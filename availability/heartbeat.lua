@@ -4,13 +4,11 @@
 -- ARGV[1] id  ARGV[2] start of the client's current minute, in seconds  ARGV[3] that minute as
 --   text, up to its last colon; if the server is in the same minute, this saves half of iso's
 --   work
--- Result: deactivated; not_online, also while an auto-offline is under way, because otherwise the
---   app would believe it is online while it is being set offline; kept; unseeded: kept, but the
---   mirror is not whole, so nobody here knows whether the mitra is online.
+-- Result: deactivated; not_online; kept; unseeded: kept, but the mirror is not whole, so nobody
+--   here knows whether the mitra is online.
 local call, id = redis.call, ARGV[1]
 local prefix = string.sub(KEYS[1], 1, -17 - #id) -- all before mitra:heartbeat:
 if call('SISMEMBER', prefix .. 'mitras:deactivated', id) == 1 then return 'deactivated' end
-if call('HEXISTS', prefix .. 'mitras:condemned', id) == 1 then return 'not_online' end
 local certificate = redis.pcall('GETRANGE', prefix .. 'mitras:seeded', 0, 24)
 local whole = type(certificate) == 'string' and #certificate == 24
 if whole and call('SISMEMBER', prefix .. 'mitras:online', id) == 0 then return 'not_online' end

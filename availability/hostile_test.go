@@ -20,67 +20,6 @@ var wrongVersions = []string{
 	"999999999999999", "9007199254740993", "9223372036854775807", "99999999999999999999",
 }
 
-func TestAVersionThatIsNoneDoesNotStandInTheWay(t *testing.T) {
-	for name, heals := range map[string]func(r *rig) error{
-		"of a reconciliation": func(r *rig) error { _, _, err := r.reconcile(r.t.Context(), directly); return err },
-		"of a seeding":        func(r *rig) error { return r.seed(r.t.Context()) },
-		"of a writer": func(r *rig) error {
-			for i := range wrongVersions {
-				if _, err := r.Online(r.t.Context(), fmt.Sprint("m", i)); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-				r, ctx := newRig(t, w, newFake()), t.Context()
-				for i := range wrongVersions {
-					r.source.put(online(fmt.Sprint("m", i)))
-				}
-				r.seeded()
-				for i, wrong := range wrongVersions {
-					id := fmt.Sprint("m", i)
-					require.NoError(t, r.client.HSet(ctx, r.keys.version(), id, wrong).Err())
-					require.NoError(t, r.client.SRem(ctx, r.keys.online(), id).Err())
-					require.NoError(t, r.client.HSet(ctx, r.keys.condemned(), id, wrong).Err())
-				}
-				require.NoError(t, heals(r))
-				r.same()
-				for i, wrong := range wrongVersions {
-					id := fmt.Sprint("m", i)
-					require.Less(t, r.source.state(id).Version, int64(10), "the source takes no version from %q", wrong)
-					beat, err := r.Heartbeat(ctx, id)
-					require.NoError(t, err)
-					require.Equal(t, BeatKept, beat, "no mark of %q is left", wrong)
-				}
-			})
-		})
-	}
-}
-
-func TestARefusalOfRedisIsOfOneCallAndTripsNothing(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r, ctx := newRig(t, w, workforce()), t.Context()
-		r.seeded()
-		require.NoError(t, r.client.Set(ctx, r.keys.condemned(), "of another type", 0).Err())
-		require.NoError(t, r.client.Set(ctx, r.keys.capacity("b"), "many", 0).Err())
-		for range 2 * tripsAfter {
-			_, err := r.Heartbeat(ctx, "a") // as where Redis has no memory left, or is a replica
-			require.ErrorContains(t, err, "WRONGTYPE")
-			status, err := r.Status(ctx, "b")
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, status.From, "what cannot be read is asked of the source")
-			require.Equal(t, 2, status.Value.Sessions)
-		}
-		require.Equal(t, "closed", r.Health().Redis)
-		status, err := r.Status(ctx, "a")
-		require.NoError(t, err)
-		require.Equal(t, FromValkey, status.From)
-	})
-}
-
 func TestACallerWithoutTimeTripsNothing(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, workforce())
@@ -113,18 +52,6 @@ func TestAnIDIsTheSameInCapitals(t *testing.T) {
 	})
 }
 
-func TestNobodyIsJudgedBySettingsByWhichEverybodyIsSilent(t *testing.T) {
-	swept(t, []State{silent("a"), online("b")}, func(t *testing.T, l *leader) {
-		l.source.mu.Lock()
-		l.source.settings.StaleAfter = l.source.settings.PingInterval // whoever pings on time is silent
-		l.source.mu.Unlock()
-		report := l.offline()
-		require.Equal(t, janitor.Held, report.Outcome)
-		require.Equal(t, heldSettings, l.Health().Offline)
-		require.Empty(t, l.source.flips)
-	})
-}
-
 func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
 	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
 		require := require.New(t)
@@ -147,7 +74,7 @@ func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
 		require.False(l.judges(s))
 		// Long ago it was required.
 		at := time.Now().Add(-never - 2*l.source.settings.StaleAfter).UnixMilli()
-		require.NoError(l.client.HSet(t.Context(), l.keys.breaker(), notRequired, at).Err())
+		require.NoError(l.client.HSet(t.Context(), l.keys.noted(), notRequired, at).Err())
 		require.Equal(1, l.offline().Evicted)
 		require.Len(l.source.flips, 1)
 		l.required, l.free = time.Time{}, time.Time{}
@@ -199,11 +126,11 @@ func TestTheSourceJudgesSilenceOnlyFromHeartbeatsThatWereBroughtToIt(t *testing.
 		// Nobody leads for a while. Meanwhile Redis takes heartbeats that do not reach the source.
 		l.stop()
 		long := time.Now().Add(-never)
-		require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), heartbeatsAt, long.UnixMilli()).Err())
+		require.NoError(t, l.client.HSet(t.Context(), l.keys.noted(), heartbeatsAt, long.UnixMilli()).Err())
 		require.NoError(t, f.look(t.Context()))
 		require.WithinDuration(t, long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
 		// Redis is emptied, and seeded.
-		require.NoError(t, l.client.Del(t.Context(), l.keys.breaker()).Err())
+		require.NoError(t, l.client.Del(t.Context(), l.keys.noted()).Err())
 		require.NoError(t, f.look(t.Context()))
 		require.WithinDuration(t, long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
 	})

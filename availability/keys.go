@@ -16,7 +16,6 @@ type keys struct{ guard.Layout }
 func (k keys) online() string      { return k.Prefix + "mitras:online" }
 func (k keys) deactivated() string { return k.Prefix + "mitras:deactivated" }
 func (k keys) version() string     { return k.Prefix + "mitras:version" }
-func (k keys) condemned() string   { return k.Prefix + "mitras:condemned" }
 func (k keys) seeded() string      { return k.Prefix + "mitras:seeded" }
 func (k keys) fed() string         { return k.Prefix + "mitras:fed" }
 
@@ -25,13 +24,13 @@ func (k keys) heartbeat(id string) string { return k.Prefix + "mitra:heartbeat:"
 
 func (k keys) snapshot() string  { return k.Prefix + "availability:snapshot" }
 func (k keys) computing() string { return k.Prefix + "availability:snapshot:computing" }
-func (k keys) breaker() string   { return k.Prefix + "availability:offline" }
+func (k keys) noted() string     { return k.Prefix + "availability:offline" }
 
 // invalidate is the channel that announces changed settings by name.
 func (k keys) invalidate() string { return k.Prefix + "config:invalidate" }
 
 func (k keys) all(more ...string) []string {
-	return append([]string{k.online(), k.deactivated(), k.version(), k.condemned(), k.seeded()}, more...)
+	return append([]string{k.online(), k.deactivated(), k.version(), k.seeded()}, more...)
 }
 
 //go:embed *.lua
@@ -40,7 +39,7 @@ var files embed.FS
 // bodyKeys is a guarded body's first key; see guard.NewBody.
 const bodyKeys = 6
 
-// lua joins files after keys.lua. The five keys begin at KEYS[from].
+// lua joins files after keys.lua. The four keys begin at KEYS[from].
 func lua(from int, names ...string) string {
 	text := fmt.Sprintf("local from = %d\n", from) + file("keys")
 	for _, name := range names {
@@ -59,17 +58,14 @@ func file(name string) string {
 
 var (
 	applyScript     = redis.NewScript(lua(1, "iso", "heard", "apply"))
-	beatsScript     = redis.NewScript(lua(1, "iso", "heard", "beats"))
+	beatsScript     = redis.NewScript(lua(1, "iso", "heard", "witness", "beats"))
 	scanScript      = redis.NewScript(file("scan"))
 	findPageScript  = redis.NewScript(lua(1, "iso", "heard", "witness", "findpage"))
 	fitScript       = redis.NewScript(lua(1, "iso", "fit"))
 	heartbeatScript = redis.NewScript(file("iso") + file("heartbeat"))
-	pardonScript    = redis.NewScript(lua(1, "pardon"))
 	removeScript    = redis.NewScript(lua(1, "remove"))
 	feedScript      = redis.NewScript(file("iso") + file("feed"))
-	silentScript    = redis.NewScript(lua(1, "iso", "heard", "witness", "silent"))
 	statusScript    = redis.NewScript(lua(1, "iso", "heard", "witness", "status"))
 
-	clockScript = redis.NewScript(file("clock"))
 	condemnBody = guard.NewBody(lua(bodyKeys, "iso", "heard", "condemn"))
 )

@@ -1,7 +1,7 @@
 -- keys.lua: the mirror's keys. Not a script of its own: other scripts begin with it, after `local
--- from = n`, the index in KEYS of the first of the five. Keys of one mitra are built from them,
+-- from = n`, the index in KEYS of the first of the four. Keys of one mitra are built from them,
 -- so on a Cluster all must be in one slot.
-local online, deactivated, version, condemned, seeded = unpack(KEYS, from, from + 4)
+local online, deactivated, version, seeded = unpack(KEYS, from, from + 3)
 local prefix = string.sub(online, 1, -14) -- all before mitras:online
 
 -- whole() reports whether the mirror is whole. A key of another type does not count.

@@ -12,7 +12,7 @@ import (
 
 func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
 	states := []State{online("fresh")}
-	for i := range breakerLeast {
+	for i := range waveLeast {
 		states = append(states, silent(fmt.Sprint("m", i)))
 	}
 	swept(t, states, func(t *testing.T, l *leader) {
@@ -21,20 +21,20 @@ func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, janitor.Held, l.offline().Outcome, "it is not over")
 		past := time.Now().Add(-time.Millisecond).UnixMilli()
-		require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), heldUntil, past).Err())
+		require.NoError(t, l.client.HSet(t.Context(), l.keys.noted(), heldUntil, past).Err())
 		report := l.offline()
 		require.Equal(t, janitor.Done, report.Outcome)
-		require.Equal(t, breakerLeast-1, report.Evicted)
+		require.Equal(t, waveLeast-1, report.Evicted)
 		l.same()
 		l.offline()
-		require.False(t, l.client.HExists(t.Context(), l.keys.breaker(), heldUntil).Val(), "the next wave holds again")
+		require.False(t, l.client.HExists(t.Context(), l.keys.noted(), heldUntil).Val(), "the next wave holds again")
 	})
 }
 
 // Apps ping out of step, so those that are cut off at one instant become silent one after the
 // other.
 func TestAMassFailureHoldsBeforeTheFirstOfItsWaveGoesOffline(t *testing.T) {
-	const first = breakerLeast / 4
+	const first = waveLeast / 4
 	stale := newFake().settings.StaleAfter
 	for name, test := range map[string]struct {
 		others  time.Duration // for how long they have not been heard of
@@ -46,7 +46,7 @@ func TestAMassFailureHoldsBeforeTheFirstOfItsWaveGoesOffline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var states []State
-			for i := range breakerLeast {
+			for i := range waveLeast {
 				s := online(fmt.Sprint("m", i))
 				if s.Seen = s.Seen.Add(-test.others); i < first {
 					s = silent(s.ID)

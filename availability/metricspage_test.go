@@ -18,6 +18,8 @@ var update = flag.Bool("update", false, "write this module's section of docs/ref
 // nobody is never asked.
 type nobody struct{ availability.Source }
 
+func (nobody) Clock() *availability.Clock { return nil }
+
 func TestTheMetricsPageShowsTheMetricsOfAvailability(t *testing.T) {
 	opt := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true}
 	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))

@@ -146,6 +146,7 @@ func New(c Config) (*Mirror, error) {
 		reconnected: make(chan struct{}, 1),
 		repairs:     make(chan struct{}, 1),
 		kept:        time.Now(),
+		clocks:      clocks{source: c.Source.Clock()},
 	}
 	if err := m.metrics.register(c.Registerer, m.Health); err != nil {
 		return nil, fmt.Errorf("availability: metrics: %w", err)
@@ -203,20 +204,20 @@ func (m *Mirror) Ready() <-chan struct{} { return m.ready }
 
 // Health is a Mirror's state, for operators.
 type Health struct {
-	Whole     bool           // at the last look
-	LookedAt  time.Time      // the last look; zero: Redis has not answered yet
-	FeedAt    time.Time      // when the feed was last read and applied
-	Behind    time.Duration  // how long Redis may have missed the source's commits; 0: it has them all
-	FeedError string         // of the last look
-	Drift     map[string]int // of the last reconciliation, by kind
-	DriftAt   time.Time      // zero: none by this process
-	Unseen    []string       // see Source.Unseen; as of then
-	Redis     string         // circuit breaker: closed, half-open, open
-	Source    string         // the same
+	Whole     bool           `json:"whole"`                // at the last look
+	LookedAt  time.Time      `json:"looked_at,omitzero"`   // the last look; zero: Redis has not answered yet
+	FeedAt    time.Time      `json:"feed_at,omitzero"`     // when the feed was last read and applied
+	Behind    time.Duration  `json:"-"`                    // see availability_feed_behind_seconds
+	FeedError string         `json:"feed_error,omitempty"` // of the last look
+	Drift     map[string]int `json:"drift,omitempty"`      // of the last reconciliation, by kind
+	DriftAt   time.Time      `json:"drift_at,omitzero"`    // zero: none by this process
+	Unseen    []string       `json:"unseen,omitempty"`     // see Source.Unseen; as of then
+	Redis     string         `json:"redis_breaker"`        // circuit breaker: closed, half-open, open
+	Source    string         `json:"postgres_breaker"`     // the same
 	// SettingsError is why settings cannot be read, or which make no sense; "": they are current.
-	SettingsError string
+	SettingsError string `json:"settings_error,omitempty"`
 	// Offline is why nobody goes offline for silence; "": they do, or this replica does not lead.
-	Offline string
+	Offline string `json:"offline_held,omitempty"`
 }
 
 // Health returns the mirror's state.

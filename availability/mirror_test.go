@@ -34,7 +34,7 @@ func TestTheNamesOfKeysAreFixed(t *testing.T) {
 	t.Parallel()
 	k := keys{}
 	require.Equal(t, []string{
-		"mitras:online", "mitras:deactivated", "mitras:version", "mitras:condemned", "mitras:seeded",
+		"mitras:online", "mitras:deactivated", "mitras:version", "mitras:seeded",
 	}, k.all())
 	require.Equal(t, "mitra:capacity:x", k.capacity("x"))
 	require.Equal(t, "mitra:heartbeat:x", k.heartbeat("x"))

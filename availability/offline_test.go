@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
@@ -20,7 +18,11 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-const never = 1000 * time.Hour
+const (
+	never = 1000 * time.Hour
+	// waveLeast is how many have to be online for a mass failure.
+	waveLeast = 20
+)
 
 // slowly keeps the sweeps from running by themselves.
 func slowly(c *Config) {
@@ -130,42 +132,9 @@ func silent(id string) State {
 	return s
 }
 
-func TestASilentMitraGoesOfflineInBothStoresOnce(t *testing.T) {
-	swept(t, []State{silent("silent"), online("fresh")}, func(t *testing.T, l *leader) {
-		report := l.offline()
-		require.Equal(t, janitor.Done, report.Outcome)
-		require.Equal(t, 1, report.Evicted)
-		l.same()
-		require.False(t, l.source.state("silent").Online)
-		require.True(t, l.source.state("fresh").Online)
-		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val(), "its mark is gone")
-		require.Equal(t, 0, l.offline().Evicted)
-		require.Len(t, l.source.flips, 1)
-		require.InDelta(t, 1, testutil.ToFloat64(l.metrics.offline), 0)
-		require.Empty(t, l.Health().Offline)
-	})
-}
-
-func TestAPingInRedisOrASignOfLifeInTheSourceKeepsAMitraOnline(t *testing.T) {
-	swept(t, []State{silent("pinged"), silent("known")}, func(t *testing.T, l *leader) {
-		beat, err := l.Heartbeat(t.Context(), "pinged")
-		require.NoError(t, err)
-		require.Equal(t, BeatKept, beat)
-		known := l.source.state("known") // by the heartbeat mirror, before Redis lost it
-		known.Seen = time.Now()
-		l.source.put(known)
-		require.Equal(t, 1, l.offline().Evicted, "condemned by Redis")
-		require.Empty(t, l.source.flips, "and not by the source")
-		_, err = l.Online(t.Context(), "known")
-		require.NoError(t, err)
-		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val(), "going online takes the mark away")
-		l.same()
-	})
-}
-
 func TestNobodyGoesOffline(t *testing.T) {
-	many := make([]State, 0, 2*breakerLeast)
-	for i := range 2 * breakerLeast {
+	many := make([]State, 0, 2*waveLeast)
+	for i := range 2 * waveLeast {
 		many = append(many, silent(fmt.Sprint("m", i)))
 	}
 	for name, c := range map[string]struct {
@@ -176,6 +145,10 @@ func TestNobodyGoesOffline(t *testing.T) {
 	}{
 		"where pings are not required": {
 			arrange: func(l *leader) { l.source.settings.RequirePing = false }, outcome: janitor.Done, why: offSettings,
+		},
+		"by settings by which everybody is silent": { // whoever pings on time
+			arrange: func(l *leader) { l.source.settings.StaleAfter = l.source.settings.PingInterval }, outcome: janitor.Held,
+			why: heldSettings,
 		},
 		"before the witness has listened for the grace period": {
 			arrange: func(l *leader) { l.listened(time.Second) }, outcome: janitor.Held,
@@ -240,11 +213,11 @@ func TestWhatWasNotedBeforeTheClockWentBackOrMakesNoSenseHoldsNoLongerThanItCan(
 			t.Run(field+" "+value, func(t *testing.T) {
 				swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
 					noted := func() time.Time {
-						ms, err := l.client.HGet(t.Context(), l.keys.breaker(), field).Int64()
+						ms, err := l.client.HGet(t.Context(), l.keys.noted(), field).Int64()
 						require.NoError(t, err)
 						return time.UnixMilli(ms)
 					}
-					require.NoError(t, l.client.HSet(t.Context(), l.keys.breaker(), field, value).Err())
+					require.NoError(t, l.client.HSet(t.Context(), l.keys.noted(), field, value).Err())
 					report := l.offline()
 					require.Equal(t, janitor.Held, report.Outcome)
 					require.Equal(t, reason, report.Reason)
@@ -258,155 +231,81 @@ func TestWhatWasNotedBeforeTheClockWentBackOrMakesNoSenseHoldsNoLongerThanItCan(
 	}
 }
 
-func TestASweepThatDiedIsCarriedOutByTheNextOnce(t *testing.T) {
-	for _, at := range []string{"AutoOffline", "AutoOffline committed"} {
+func TestASweepThatDiedIsBroughtByTheFeedOrMadeByTheNextOnce(t *testing.T) {
+	for at, applied := range map[string]bool{"AutoOffline": false, "AutoOffline committed": true} {
 		t.Run("at "+at, func(t *testing.T) {
-			swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
+			swept(t, []State{silent("a"), silent("b"), online("c")}, func(t *testing.T, l *leader) {
 				l.failing(at)
+				l.source.busy = []string{"b"} // whom the source leaves is looked at by the next pass
 				require.Equal(t, janitor.Failed, l.offline().Outcome)
-				beat, err := l.Heartbeat(t.Context(), "a")
-				require.NoError(t, err)
-				require.Equal(t, BeatNotOnline, beat, "nobody believes that he is online who may not be")
-				_, err = l.source.SetOnline(t.Context(), "b", true) // by another way, which Redis has not heard of
-				require.NoError(t, err)
+				require.Equal(t, !applied, l.source.state("a").Online)
 				l.source.fault.set(func(string) error { return nil })
-				require.Equal(t, janitor.Done, l.offline().Outcome)
-				l.same()
-				require.False(t, l.source.state("a").Online)
-				require.True(t, l.source.state("b").Online, "it came back, so its mark is of an older version")
-				require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val())
-				var flipped []string
-				for _, f := range l.source.flips {
-					flipped = append(flipped, f.ID)
+				if applied {
+					_, err := l.deliver(t.Context(), l.source.state("a"))
+					require.NoError(t, err)
 				}
-				slices.Sort(flipped)
-				require.Equal(t, slices.Compact(slices.Clone(flipped)), flipped, "nobody twice")
+				require.Equal(t, janitor.Done, l.offline().Outcome)
+				require.True(t, l.source.state("b").Online)
+				l.source.busy = nil
+				require.Equal(t, janitor.Done, l.offline().Outcome)
+				require.Len(t, l.source.flips, 2, "nobody twice")
+				require.True(t, l.source.state("c").Online)
+				l.same()
 			})
 		})
 	}
 }
 
-func TestWhomTheSourceLeavesKeepsTheMarkUntilTheNextPass(t *testing.T) {
-	swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
-		l.source.busy = []string{"a"}
-		require.Equal(t, janitor.Done, l.offline().Outcome)
-		require.True(t, l.source.state("a").Online)
-		require.False(t, l.source.state("b").Online, "it is not kept by the other")
-		require.Equal(t, []string{"a"}, l.client.HKeys(t.Context(), l.keys.condemned()).Val())
-		l.source.busy = nil
-		require.Equal(t, janitor.Done, l.offline().Outcome)
-		require.False(t, l.source.state("a").Online)
-		l.same()
-	})
-}
-
-func TestAMarkThatWentBeforeTheCommitRollsItBack(t *testing.T) {
-	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
-		lost := 0
-		l.source.fault.set(func(op string) error {
-			if op == "AutoOffline" {
-				lost++
-				return l.client.Del(context.Background(), l.keys.condemned()).Err() // as FLUSHALL would
-			}
-			return nil
-		})
-		require.Equal(t, janitor.Done, l.offline().Outcome, "at the second try there is no mark")
-		require.Equal(t, 1, lost)
-		require.Empty(t, l.source.flips)
-		require.True(t, l.source.state("a").Online)
-		beat, err := l.Heartbeat(t.Context(), "a")
-		require.NoError(t, err)
-		require.Equal(t, BeatKept, beat)
-	})
-}
-
 // The first hundred of a transaction of their own would be offline already.
-func TestOneMarkThatVanishesKeepsAllOfManyOnline(t *testing.T) {
+func TestOneWhoComesBackBeforeTheCommitKeepsAllOfManyOnline(t *testing.T) {
 	states := []State{}
-	for i := range 250 {
+	for i := range 550 {
 		states = append(states, silent(fmt.Sprintf("silent-%03d", i)))
 	}
-	for i := range 300 {
+	for i := range 600 {
 		states = append(states, online(fmt.Sprintf("fresh-%03d", i)))
 	}
 	swept(t, states, func(t *testing.T, l *leader) {
+		back := 0
 		l.source.fault.set(func(op string) error {
-			if op != "AutoOffline" {
+			if op != "AutoOffline" || back > settleTries {
 				return nil
 			}
-			marks, err := l.client.HKeys(context.Background(), l.keys.condemned()).Result()
-			if err != nil || len(marks) == 0 {
-				return err
-			}
-			// One mark vanishes during each try.
-			return l.client.HDel(context.Background(), l.keys.condemned(), slices.Max(marks)).Err()
+			back++
+			_, err := l.Heartbeat(context.Background(), fmt.Sprintf("silent-%03d", back))
+			return err
 		})
-		require.Equal(t, janitor.Failed, l.offline().Outcome)
+		require.Equal(t, janitor.Failed, l.offline().Outcome, "one more at each try")
 		require.Empty(t, l.source.flips)
-		l.source.fault.set(func(string) error { return nil })
-		require.Equal(t, janitor.Done, l.offline().Outcome)
-		require.Len(t, l.source.flips, 250, "those whose marks vanished were condemned again")
-		at := l.source.flips[0].at
-		for _, f := range l.source.flips {
-			require.WithinDuration(t, at, f.at, time.Minute)
-		}
-	})
-}
-
-// beforeTheVerdict has something happen between the look at who is silent and their condemnation.
-func (l *leader) beforeTheVerdict(f func()) {
-	asked := 0
-	l.rdb.AddHook(commands{func(cmd redis.Cmder) error {
-		if cmd.Name() == "hget" && cmd.Args()[1] == l.keys.breaker() && cmd.Args()[2] == heldUntil {
-			if asked++; asked == 2 { // at the beginning of the pass, and behind the look
-				f()
-			}
-		}
-		return nil
-	}})
-}
-
-func TestAPingBehindTheLookKeepsAMitra(t *testing.T) {
-	swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
-		l.beforeTheVerdict(func() {
-			beat, err := l.Heartbeat(t.Context(), "a")
-			require.NoError(t, err)
-			require.Equal(t, BeatKept, beat)
-		})
 		report := l.offline()
 		require.Equal(t, janitor.Done, report.Outcome)
-		require.Equal(t, 2, report.Condemned)
-		require.Equal(t, 1, report.Evicted)
-		require.Zero(t, l.client.Exists(t.Context(), l.keys.condemned()).Val())
-		require.True(t, l.source.state("a").Online)
+		require.Len(t, l.source.flips, 550-settleTries-1)
 	})
 }
 
-func TestAHoldBehindTheLookKeepsEverybody(t *testing.T) {
-	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
-		l.source.settings.StaleAfter = 20 * time.Minute
-		l.beforeTheVerdict(func() { l.listened(10 * time.Minute) }) // longer than the grace period
-		require.Equal(t, janitor.Held, l.offline().Outcome)
-		require.Equal(t, heldListening, l.Health().Offline)
-		require.Empty(t, l.source.flips)
-	})
+func TestALookThatHasAgedKeepsEverybody(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(l *leader)
+		reason  string
+	}{
+		"the witness held":  {func(l *leader) { l.listened(10 * time.Minute) }, heldListening}, // longer than the grace period
+		"Redis was emptied": {func(l *leader) { l.client.Del(context.Background(), l.keys.seeded()) }, heldUnseeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+				l.source.settings.StaleAfter = 20 * time.Minute
+				l.source.held.set(func() { c.happens(l) }) // before the commit
+				report := l.offline()
+				require.Equal(t, janitor.Held, report.Outcome)
+				require.Equal(t, c.reason, report.Reason)
+				require.Equal(t, c.reason, l.Health().Offline)
+				require.Empty(t, l.source.flips)
+			})
+		})
+	}
 }
 
-func TestAMarkOfOneThatIsNotKnownAndOneOfARuleThatWasTurnedOffAreLifted(t *testing.T) {
-	swept(t, []State{online("a")}, func(t *testing.T, l *leader) {
-		ctx := t.Context()
-		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "unknown", 1).Err())
-		l.pass("availability_reconcile")
-		require.Zero(t, l.client.HLen(ctx, l.keys.condemned()).Val())
-		require.NoError(t, l.client.HSet(ctx, l.keys.condemned(), "a", 1).Err())
-		l.source.settings.RequirePing = false
-		l.offline()
-		require.Zero(t, l.client.HLen(ctx, l.keys.condemned()).Val())
-		require.True(t, l.source.state("a").Online)
-	})
-}
-
-func TestADryRunMarksNobody(t *testing.T) {
+func TestADryRunSetsNobodyOffline(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r := newRig(t, w, newFake(), slowly)
 		l := r.leads(w.Options, r.c.Layout, true)
@@ -416,7 +315,7 @@ func TestADryRunMarksNobody(t *testing.T) {
 		require.Equal(t, 1, report.Condemned)
 		require.Zero(t, report.Evicted)
 		require.Empty(t, r.source.flips)
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.condemned()).Val())
+		require.Zero(t, r.client.Exists(t.Context(), r.keys.noted()).Val())
 	})
 }
 

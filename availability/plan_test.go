@@ -42,13 +42,6 @@ type both struct {
 	jan    *janitor.Janitor
 }
 
-// bothStores fills the tables, and then seeds.
-func bothStores(t *testing.T, fill ...string) *both {
-	t.Helper()
-	t.Parallel()
-	return bothStoresOn(t, redistest.Shared(t).Options(), redistest.Prefix(t), fill...)
-}
-
 // onEach runs a test with a Redis, and with a Valkey where there is one, that are its own.
 func onEach(t *testing.T, test func(t *testing.T, b *both), fill ...string) {
 	t.Helper()
@@ -61,7 +54,7 @@ func onEach(t *testing.T, test func(t *testing.T, b *both), fill ...string) {
 	}
 }
 
-// bothStoresOn is bothStores on a Redis of the test's choice.
+// bothStoresOn fills the tables, and then seeds a Redis of the test's choice.
 func bothStoresOn(t *testing.T, o *redis.Options, prefix string, fill ...string) *both {
 	t.Helper()
 	b := &both{t: t, db: pgtest.Database(t), prefix: prefix}

@@ -92,6 +92,7 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 	return Answer[T]{}, fmt.Errorf("%w: redis: %w; source: %w", ErrUnavailable, redisErr, err)
 }
 
+// fallback asks the source, as one of few at once.
 func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 	waiting, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
@@ -106,11 +107,7 @@ func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
 func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
-	if err := m.fallbacks.Acquire(short, 1); err != nil {
-		return err
-	}
-	defer m.fallbacks.Release(1)
-	return m.truth.do(ctx, func() error { return ask(short) })
+	return m.fallback(short, func() error { return ask(short) })
 }
 
 // judges reports whether silence matters to reads, as to auto-offline: heartbeats are required, and
@@ -184,57 +181,32 @@ func (m *Mirror) FindAvailable(ctx context.Context, limit int) (Answer[[]Availab
 func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Available, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*m.patience)
 	defer cancel()
-	var (
-		keys = m.keys.all(m.keys.Witness())
-		free = map[int64][]string{}
-		seen map[string]bool // nil for one page
-		n    int
-	)
-	// Request the next page while reading this one.
-	ask := func(cursor string) <-chan *redis.Cmd {
-		asked := make(chan *redis.Cmd, 1)
-		go func() {
-			short, done := context.WithTimeout(ctx, m.patience)
-			defer done()
-			asked <- findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, m.stale(s),
-				limit)
-		}()
-		return asked
+	keys, seen, free := m.keys.all(m.keys.Witness()), map[string]bool{}, map[int][]string{}
+	read := func(ctx context.Context, cursor string) ([]string, error) {
+		short, done := context.WithTimeout(ctx, m.patience)
+		defer done()
+		page, err := findPageScript.Run(short, m.rdb, keys, cursor, findPage, s.MaxCustomers, m.stale(s),
+			limit).StringSlice()
+		return page, unseeded(err)
 	}
-	for next := ask("0"); next != nil; {
-		page, err := (<-next).Slice()
+	for page, err := range m.scan(ctx, directly, 0, read) {
 		if err != nil {
-			return nil, unseeded(err)
+			return nil, err
 		}
-		if len(page) == 0 {
-			return nil, errors.New("availability: find: an empty answer")
-		}
-		next = nil
-		if cursor, _ := page[0].(string); cursor != "0" {
-			next = ask(cursor)
-			if seen == nil {
-				seen = map[string]bool{}
-			}
-		}
-		for rest := page[1:]; len(rest) >= 2; rest = rest[2:] {
-			sessions, _ := rest[0].(int64)
-			ids, _ := rest[1].(string)
-			for id := range strings.SplitSeq(ids, "\n") {
-				if seen[id] {
-					continue
-				}
-				if seen != nil {
+		for ; len(page) >= 2; page = page[2:] {
+			sessions, _ := strconv.Atoi(page[0])
+			for id := range strings.SplitSeq(page[1], "\n") {
+				if !seen[id] {
 					seen[id] = true
+					free[sessions] = append(free[sessions], id)
 				}
-				free[sessions] = append(free[sessions], id)
-				n++
 			}
 		}
 	}
-	all := make([]Available, 0, n)
+	all := make([]Available, 0, len(seen))
 	for _, sessions := range slices.Sorted(maps.Keys(free)) {
 		for _, id := range free[sessions] {
-			all = append(all, Available{id, int(sessions)})
+			all = append(all, Available{id, sessions})
 		}
 	}
 	return all, nil

@@ -1,7 +1,6 @@
 package availability
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -131,26 +130,6 @@ func TestSilenceIsNotJudgedBeforeItWasListenedToForLongEnough(t *testing.T) {
 	})
 }
 
-func TestAMirrorThatIsNotWholeAnswersNothing(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		r.seeded()
-		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
-		for range 2 * tripsAfter {
-			count, err := r.CountOnline(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, count.From)
-			found, err := r.FindAvailable(t.Context(), 0)
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, found.From)
-			status, err := r.Status(t.Context(), "a")
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, status.From)
-		}
-		require.Equal(t, "closed", r.Health().Redis, "it has answered each time")
-	})
-}
-
 func TestManyPagesAreOneAnswer(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := newFake()
@@ -259,55 +238,6 @@ func TestOnlySoManyAskTheSourceAtOnceAndABreakerIsBeforeItToo(t *testing.T) {
 	})
 }
 
-func TestThePollsOfManyReplicasAreOneComputation(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := workforce()
-		var rigs []*rig
-		for range 4 {
-			rigs = append(rigs, newRig(t, w, source))
-		}
-		rigs[0].seeded()
-		rigs[0].listening(time.Hour)
-		computed := func() (n float64) {
-			for _, r := range rigs {
-				n += testutil.ToFloat64(r.metrics.computed)
-			}
-			return n
-		}
-		poll := func() {
-			var work sync.WaitGroup
-			for i := range 200 {
-				work.Go(func() {
-					a, err := rigs[i%len(rigs)].Snapshot(t.Context())
-					if err != nil || a.Value != (Snapshot{true, 2}) {
-						t.Errorf("%+v %v", a, err)
-					}
-				})
-			}
-			work.Wait()
-		}
-		poll()
-		require.InDelta(t, 1, computed(), 0)
-		text, err := rigs[0].client.Get(t.Context(), rigs[0].keys.snapshot()).Result()
-		require.NoError(t, err)
-		require.JSONEq(t, `{"available": true, "count": 2}`, text)
-		ttl := rigs[0].client.PTTL(t.Context(), rigs[0].keys.snapshot()).Val()
-		require.Positive(t, ttl)
-		require.LessOrEqual(t, ttl, snapshotLasts)
-
-		// It expires: the old one is served while one replica computes the next.
-		require.NoError(t, rigs[0].client.Del(t.Context(), rigs[0].keys.snapshot(), rigs[0].keys.computing()).Err())
-		for _, r := range rigs {
-			r.snapshot.at = time.Now().Add(-snapshotLasts)
-		}
-		a, err := rigs[0].Snapshot(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, FromStale, a.From)
-		poll()
-		rigs[0].eventually(func() bool { return computed() == 2 }, "one more")
-	})
-}
-
 func TestASnapshotOfOlderSettingsIsDropped(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		source := workforce()
@@ -351,42 +281,5 @@ func TestTheLastSnapshotIsServedWithItsAgeWhenNobodyCanAnswer(t *testing.T) {
 		r.dropSnapshot()
 		_, err = r.Snapshot(t.Context())
 		require.ErrorIs(t, err, ErrUnavailable)
-	})
-}
-
-// timed notes by when each script has to answer.
-type timed struct {
-	commands
-	by []time.Time
-}
-
-func (h *timed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if by, ok := ctx.Deadline(); ok && cmd.Name() == "evalsha" {
-			h.by = append(h.by, by)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// Else a hundred pages of a busy server would have the time of one, and all would ask the source.
-func TestEachPageOfThoseWhoAreAvailableHasTheTimeOfACall(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		many := make([]State, 3*findPage)
-		for i := range many {
-			many[i] = online(fmt.Sprintf("mitra-%04d", i))
-		}
-		r := newRig(t, w, newFake(many...))
-		r.seeded()
-		h := new(timed)
-		r.rdb.AddHook(h)
-		found, err := r.FindAvailable(t.Context(), 0)
-		require.NoError(t, err)
-		require.Equal(t, FromValkey, found.From)
-		require.Len(t, found.Value, len(many))
-		require.Greater(t, len(h.by), 1)
-		for i := 1; i < len(h.by); i++ {
-			require.True(t, h.by[i].After(h.by[i-1]))
-		}
 	})
 }

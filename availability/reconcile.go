@@ -29,7 +29,7 @@ func directly(ctx context.Context, f func(ctx context.Context) error) error { re
 // only in Redis cannot be a change under way.
 type reconciliation struct {
 	*Mirror
-	mode string                      // compare, or heal: differences are work, not drift
+	mode string                      // compare; heal: differences are work, not drift; newer: of a writer or the feed
 	page func(context.Context) error // before each page; may be nil
 	call caller
 
@@ -67,9 +67,9 @@ func (r *reconciliation) run(ctx context.Context) error {
 
 func (r *reconciliation) readRedis(ctx context.Context) error {
 	r.inRedis = map[string]string{}
-	for _, key := range []string{r.keys.version(), r.keys.online(), r.keys.deactivated(), r.keys.condemned()} {
+	for _, key := range []string{r.keys.version(), r.keys.online(), r.keys.deactivated()} {
 		step := 1
-		if key == r.keys.version() || key == r.keys.condemned() {
+		if key == r.keys.version() {
 			step = 2
 		}
 		for page, err := range r.pages(ctx, r.call, key, scanOf) {
@@ -144,46 +144,44 @@ func (r *reconciliation) bring(
 func (r *reconciliation) heal(ctx context.Context, states []State) error {
 	for part := range slices.Chunk(states, applyOf) {
 		found, err := r.bring(ctx, heal, part)
+		if err == nil {
+			_, err = r.settle(ctx, found)
+		}
 		if err != nil {
-			return err
-		}
-		var ahead []unequal
-		var living []string
-		for _, u := range found {
-			switch u.kind {
-			case Ahead:
-				ahead = append(ahead, u)
-			case alive:
-				living = append(living, u.id)
-			case heard:
-			default:
-				r.drifted(u.kind, u.id)
-			}
-		}
-		if err := r.outbid(ctx, ahead); err != nil {
-			return err
-		}
-		revived, err := r.revive(ctx, living)
-		if err != nil {
-			return err
-		}
-		if _, err := r.bring(ctx, newer, revived); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *reconciliation) outbid(ctx context.Context, ahead []unequal) error {
+// settle deals with what a script found beside the states that it applied. It counts states new to
+// Redis, if those were to be expected.
+func (r *reconciliation) settle(ctx context.Context, found []unequal) (brought int, err error) {
+	var ahead []unequal
+	var living []string
+	for _, u := range found {
+		switch {
+		case u.kind == Ahead, u.kind == Differs && r.mode == newer:
+			ahead = append(ahead, u)
+		case u.kind == alive:
+			living = append(living, u.id)
+		case u.kind == heard:
+		case r.mode == newer:
+			brought++
+		default:
+			r.drifted(u.kind, u.id)
+		}
+	}
 	states, lost, err := r.overbid(ctx, ahead)
 	for _, id := range lost {
 		r.drifted(Ahead, id)
 	}
-	if err != nil || len(lost) == 0 {
-		return err
+	revived, reviveErr := r.revive(ctx, living)
+	if err = errors.Join(err, reviveErr); err != nil {
+		return brought, err
 	}
-	_, err = r.bring(ctx, newer, states)
-	return err
+	_, err = r.bring(ctx, newer, append(states, revived...))
+	return brought, err
 }
 
 // removeUnknowns removes mitras that the source does not know. New ones that a page missed have a

@@ -1,6 +1,6 @@
 -- remove.lua: removes mitras that the source does not have. It keeps mitras that were written
 -- meanwhile, and keys of another type: nothing proves that they are ours.
--- KEYS[1..5] see keys.lua
+-- KEYS[1..4] see keys.lua
 -- ARGV id, the version that was read or '' if there was none, ...
 -- Result: { mitra:capacity or mitra:heartbeat, key, type, ... } for each key of another type
 local kept = {}
@@ -19,7 +19,6 @@ for i = 1, #ARGV, 2 do
     redis.call('SREM', online, id)
     redis.call('SREM', deactivated, id)
     redis.call('HDEL', version, id)
-    redis.call('HDEL', condemned, id)
     remove('mitra:capacity', capacity(id))
     remove('mitra:heartbeat', heartbeat(id))
   end

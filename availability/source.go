@@ -50,8 +50,6 @@ type Cursor struct {
 	Life, Connection string
 	// Snapshot lists the visible transactions from Xmin on.
 	Snapshot string
-	// At is the source's clock; zero if it dates by the mirror's.
-	At time.Time
 }
 
 // A Session was accepted by a mitra.
@@ -91,6 +89,8 @@ type Settings struct {
 // other than those above, the outcome of a change is unknown. A call that arrives after its
 // context's deadline changes nothing: a newer change may have been made since.
 type Source interface {
+	// Clock estimates the source's clock. Feed, at least, keeps it. nil: it dates by the mirror's.
+	Clock() *Clock
 	// Feed returns the states that may have changed since the cursor, and the current cursor. It may
 	// repeat a state, but never misses one, and waits for nobody. After anything that may have lost
 	// commits, at least on each new connection, it returns all states, and the cursor records that.

@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 )
 
 // Sweeps returns the work that one replica at a time does for all: auto-offline, copying heartbeats
@@ -47,27 +49,18 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 // mirrorHeartbeats copies the heartbeats of all online mitras to the source, where they survive a
 // loss of Redis.
 func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
-	begun, err := m.serverTime(ctx, p.Call)
-	if err != nil {
-		return err
-	}
-	read := func(ctx context.Context, cursor string) ([]string, error) {
-		return beatsScript.Run(ctx, m.rdb, m.keys.all(), cursor, p.PageSize()).StringSlice()
-	}
-	for page, err := range m.scan(ctx, p.Call, 2, read) {
+	var begun string
+	for page, err := range m.beats(ctx, p, 0, 0) {
 		if err != nil {
-			return fmt.Errorf("availability: read heartbeats: %w", err)
+			return err
 		}
-		scanned, _ := strconv.Atoi(page[0])
-		unreadable, _ := strconv.Atoi(page[1])
-		p.AddScanned(scanned)
-		p.Skip(janitor.SkipUnreadable, unreadable)
-		beats := make([]Heartbeat, 0, len(page)/2)
-		for page = page[2:]; len(page) >= 2; page = page[2:] {
-			if at := parseSeen(page[1]); at.IsZero() {
+		begun = cmp.Or(begun, page.now)
+		beats := make([]Heartbeat, 0, len(page.mitras))
+		for _, one := range page.mitras {
+			if at := parseSeen(one.heartbeat); !at.IsZero() {
+				beats = append(beats, Heartbeat{one.ID, m.clocks.toSource(at)})
+			} else if one.heartbeat != "" {
 				p.Skip(janitor.SkipUnreadable, 1)
-			} else {
-				beats = append(beats, Heartbeat{page[0], m.clocks.toSource(at)})
 			}
 		}
 		if len(beats) == 0 {
@@ -79,13 +72,59 @@ func (m *Mirror) mirrorHeartbeats(ctx context.Context, p *janitor.Pass) error {
 		}
 		m.metrics.mirrored.Add(float64(n))
 	}
-	err = p.Call(ctx, func(ctx context.Context) error {
-		return m.rdb.HSet(ctx, m.keys.breaker(), heartbeatsAt, begun.UnixMilli()).Err()
-	})
-	if err != nil {
-		return fmt.Errorf("availability: say that heartbeats are in the source: %w", err)
+	return proof.Write(ctx, p, m.keys.noted(), 0, map[string]string{heartbeatsAt: begun}, nil)
+}
+
+// A beatsPage is a page of online mitras.
+type beatsPage struct {
+	now          string // ms, by the mirror's server
+	listened     time.Duration
+	whole        bool
+	online, late int
+	mitras       []onlineMitra
+}
+
+type onlineMitra struct {
+	Condemned
+	heartbeat string
+}
+
+// beats reads the online mitras: all, or if silence is positive, those who have been silent for
+// longer, with their versions.
+func (m *Mirror) beats(
+	ctx context.Context, p *janitor.Pass, silence, overdue time.Duration,
+) iter.Seq2[beatsPage, error] {
+	keys := m.keys.all(m.keys.Witness())
+	read := func(ctx context.Context, cursor string) ([]string, error) {
+		return beatsScript.Run(ctx, m.rdb, keys, cursor, p.PageSize(), silence.Milliseconds(),
+			overdue.Milliseconds()).StringSlice()
 	}
-	return nil
+	return func(yield func(beatsPage, error) bool) {
+		for of, err := range m.scan(ctx, p.Call, 6, read) {
+			if err != nil {
+				yield(beatsPage{}, fmt.Errorf("availability: read heartbeats: %w", err))
+				return
+			}
+			num := func(i int) int { n, _ := strconv.Atoi(of[i]); return n }
+			page := beatsPage{
+				now: of[0], listened: time.Duration(num(1)) * time.Millisecond, whole: of[2] == "1",
+				online: num(3), late: num(5),
+			}
+			p.AddScanned(page.online)
+			p.Skip(janitor.SkipUnreadable, num(4))
+			for of = of[6:]; len(of) >= 3; of = of[3:] {
+				version, err := strconv.ParseInt(of[1], 10, 64)
+				if silence > 0 && err != nil { // somebody else wrote it
+					p.Skip(janitor.SkipUnreadable, 1)
+					continue
+				}
+				page.mitras = append(page.mitras, onlineMitra{Condemned{of[0], version}, of[2]})
+			}
+			if !yield(page, nil) {
+				return
+			}
+		}
+	}
 }
 
 // scan yields the answers of a script that reads a page from a cursor, without the next cursor,
@@ -136,20 +175,6 @@ func (m *Mirror) pages(ctx context.Context, call caller, key string, size int) i
 			}
 		}
 	}
-}
-
-func (m *Mirror) serverTime(ctx context.Context, call caller) (now time.Time, err error) {
-	err = call(ctx, func(ctx context.Context) (err error) {
-		t, err := clockScript.Run(ctx, m.rdb, []string{m.keys.seeded()}).StringSlice()
-		if err == nil {
-			now, err = timeOf(t)
-		}
-		return err
-	})
-	if err != nil {
-		return now, fmt.Errorf("availability: ask for the time: %w", err)
-	}
-	return now, nil
 }
 
 // timeOf reads an answer of the mirror's server, which dates heartbeats and seedings.

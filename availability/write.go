@@ -89,7 +89,7 @@ const (
 	BeatKept Beat = "kept"
 	// kept, but the mirror is not whole: Status asks the source whether the mitra is online
 	BeatUnseeded Beat = "unseeded"
-	// offline, or being set offline for silence: the app has to go online again
+	// the app has to go online again
 	BeatNotOnline   Beat = "not_online"
 	BeatDeactivated Beat = "deactivated"
 )

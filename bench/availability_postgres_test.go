@@ -114,9 +114,9 @@ func (r *rig) accepting(how string, limit, inside float64, settings ...string) {
 					    FROM (SELECT id, row_number() OVER () AS k FROM chat_sessions WHERE status = 'searching') c
 					    JOIN (SELECT mitra_id, row_number() OVER () AS k FROM mitra_availability) a ON a.k = 1 + c.k %% %d
 					  LOOP
-					    PERFORM availability_accept(s, m, 3);
+					    PERFORM availability_session(s, m, 'active', 3);
 					    COMMIT;
-					    PERFORM availability_end(s, 'completed');
+					    PERFORM availability_session(s, NULL, 'completed', 0);
 					    COMMIT;
 					  END LOOP;
 					END $$`, r.mitras))

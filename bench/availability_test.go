@@ -55,6 +55,9 @@ type table struct {
 	owed  bool // it was asked, and has returned nothing yet
 }
 
+// Clock is Redis' own.
+func (*table) Clock() *availability.Clock { return nil }
+
 // Repair has nothing to do: states are all that there is.
 func (t *table) Repair(context.Context) ([]availability.Repaired, error) { return nil, nil }
 
@@ -89,7 +92,7 @@ func (s *table) Feed(ctx context.Context, since availability.Cursor) ([]availabi
 		return nil, next, nil
 	}
 	// The mirror gives up a feed that does not answer: so nothing is answered now and then.
-	idle := time.NewTimer(time.Second)
+	idle := time.NewTimer(time.Second / 4) // less than what makes reads ask the source
 	defer idle.Stop()
 	if !s.owed {
 		select {

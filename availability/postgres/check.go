@@ -22,10 +22,9 @@ WITH wanted (kind, name, missing) AS (
 		'mitra_availability', 'availability_lives', 'availability_fleets', 'mitra_availability_state', 'mitra_availability_truth']) AS t (name)
 	UNION ALL
 	SELECT 'function', name, to_regproc(name) IS NULL FROM unnest(ARRAY['availability_set_online',
-		'availability_set_active', 'availability_accept', 'availability_end', 'availability_extend',
-		'availability_reroute', 'availability_auto_offline', 'availability_mirror_heartbeats', 'availability_outbid',
-		'availability_repair', 'availability_recount', 'availability_fleet', 'availability_room', 'availability_of_sign_in',
-		'availability_beat', 'availability_revive']) AS t (name)
+		'availability_set_active', 'availability_session', 'availability_auto_offline', 'availability_mirror_heartbeats',
+		'availability_outbid', 'availability_repair', 'availability_recount', 'availability_fleet',
+		'availability_of_sign_in', 'availability_revive']) AS t (name)
 	UNION ALL
 	SELECT 'view', format('mitra_availability_truth that reads %s: it reads another table, which had that name', base),
 		NOT EXISTS (SELECT FROM pg_rewrite r

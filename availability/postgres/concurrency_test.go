@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,33 +42,6 @@ func TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore(t *testing.T) {
 	require.Equal(t, mitras*places, one[int](w, "SELECT count(*) FROM chat_sessions WHERE status = 'active'"))
 	require.Equal(t, places, one[int](w, "SELECT max(active_sessions) FROM mitra_availability"))
 	w.requireTruth()
-}
-
-func TestASessionThatIsReroutedIsNeverSeenTwiceOrNotAtAll(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	a, b := w.mitra(), w.mitra()
-	session := w.session("active", a)
-	var moving sync.WaitGroup
-	var over atomic.Bool
-	moving.Go(func() {
-		defer over.Store(true)
-		for i := range 200 {
-			to := []string{b, a}[i%2]
-			_, states, err := w.src.Reroute(ctx, session, to, 1)
-			if err != nil || len(states) != 2 || states[0].Sessions+states[1].Sessions != 1 {
-				t.Error(states, err)
-				return
-			}
-		}
-	})
-	defer moving.Wait()
-	for looks := 0; !over.Load() || looks == 0; looks++ {
-		states, err := w.src.States(ctx, []string{a, b})
-		require.NoError(t, err)
-		require.Equal(t, 1, states[0].Sessions+states[1].Sessions)
-		require.Equal(t, 1, one[int](w, "SELECT count(*) FROM chat_sessions c JOIN mitra_availability a USING (mitra_id) WHERE a.active_sessions = 1"))
-	}
 }
 
 // Of two states the one with the lower id is locked first, whoever gives and whoever takes.
@@ -113,119 +85,6 @@ func TestAnExtensionLocksTheSessionAlone(t *testing.T) {
 		_, _, err := w.src.Extend(ctx, session, paid)
 		require.NoError(t, err)
 	}
-}
-
-// All writers and bulk statements of psql's touch the same few mitras at once.
-func TestWritersAndRawStatementsDoNotDeadlock(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	ids := w.mitras(8)
-	var sessions []string
-	for i := range 64 {
-		sessions = append(sessions, w.session("active", ids[i%8]))
-	}
-	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 20))
-	var wait sync.WaitGroup
-	var count atomic.Int32
-	const enough = 4000
-	forever := func(what string, f func(mitra, session string) error) {
-		wait.Go(func() {
-			for ctx.Err() == nil {
-				err := f(ids[rand.IntN(len(ids))], sessions[rand.IntN(len(sessions))])
-				switch {
-				case err == nil, errors.Is(err, availability.ErrTaken), errors.Is(err, availability.ErrFull),
-					errors.Is(err, availability.ErrInactive), ctx.Err() != nil:
-				default:
-					t.Error(what, err)
-					stop()
-				}
-				if count.Add(1) >= enough {
-					stop()
-				}
-			}
-		})
-	}
-	raw := func(sql string) {
-		forever(sql, func(string, string) error {
-			_, err := w.Exec(ctx, sql)
-			return err
-		})
-	}
-	for range 2 {
-		forever("accept", func(mitra, session string) error {
-			_, _, err := w.src.Accept(ctx, session, mitra, 20)
-			return err
-		})
-		forever("reroute", func(mitra, session string) error {
-			_, _, err := w.src.Reroute(ctx, session, mitra, 20)
-			return err
-		})
-		forever("extend", func(_, session string) error {
-			_, _, err := w.src.Extend(ctx, session, rand.IntN(2) > 0)
-			return err
-		})
-		forever("end", func(_, session string) error {
-			_, _, err := w.src.End(ctx, session, "completed")
-			return err
-		})
-	}
-	forever("online", func(mitra, _ string) error {
-		_, err := w.src.SetOnline(ctx, mitra, rand.IntN(4) > 0)
-		return err
-	})
-	forever("active", func(mitra, _ string) error {
-		_, err := w.src.SetActive(ctx, mitra, rand.IntN(4) > 0)
-		return err
-	})
-	forever("auto-offline", func(string, string) error {
-		states, err := w.src.States(ctx, ids)
-		if err == nil {
-			_, _, err = w.src.AutoOffline(ctx, condemn(states...), time.Now().Add(time.Hour), fine)
-		}
-		return err
-	})
-	forever("mirror", func(mitra, _ string) error {
-		_, err := w.src.MirrorHeartbeats(ctx, []availability.Heartbeat{{ID: mitra, At: time.Now()}})
-		return err
-	})
-	forever("repair", func(string, string) error {
-		repaired, err := w.src.Repair(ctx)
-		if err == nil && len(repaired) > 0 {
-			t.Error("nothing was wrong", repaired)
-		}
-		return err
-	})
-	forever("outbid", func(mitra, _ string) error {
-		_, err := w.src.Outbid(ctx, []string{mitra}, []int64{1})
-		return err
-	})
-	// Statements that lock many rows do so in the order of ids: two that lock them as they lie in the
-	// table can deadlock with one another, with triggers or without.
-	raw(`WITH mine AS MATERIALIZED (SELECT id FROM chat_sessions WHERE status = 'completed' ORDER BY id FOR NO KEY UPDATE)
-		UPDATE chat_sessions s SET status = CASE WHEN random() < 0.5 THEN 'searching' ELSE 'completed' END, mitra_id = NULL
-		FROM mine WHERE s.id = mine.id`)
-	raw(`WITH mine AS MATERIALIZED (SELECT id FROM chat_sessions
-			WHERE status IN ('active', 'pending_payment') AND random() < 0.5 ORDER BY id FOR NO KEY UPDATE)
-		UPDATE chat_sessions s SET status = 'completed' FROM mine WHERE s.id = mine.id`)
-	raw("UPDATE mitra_online_status SET is_online = true WHERE mitra_id = (SELECT mitra_id FROM mitra_online_status ORDER BY random() LIMIT 1)")
-	raw(`WITH mine AS MATERIALIZED (SELECT mitra_id FROM mitra_online_status ORDER BY mitra_id FOR NO KEY UPDATE)
-		UPDATE mitra_online_status s SET is_online = NOT is_online FROM mine WHERE s.mitra_id = mine.mitra_id`)
-	wait.Wait()
-	require.GreaterOrEqual(t, count.Load(), int32(enough))
-
-	// A connection reports its deadlocks when it ends, at the latest: also those after which a writer
-	// tried again.
-	w.src.Close()
-	w.Reset()
-	require.Eventually(t, func() bool {
-		return one[int](w, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == 1
-	}, patience, 5*time.Millisecond)
-	require.Zero(t, one[int](w, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
-	w.src = open(t, w.URL)
-	w.requireTruth()
 }
 
 func TestTheFeedWaitsForNobodysConnection(t *testing.T) {

@@ -84,11 +84,11 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 ) {
 	err = s.withinLong(ctx, "feed", func(ctx context.Context) error {
 		return s.feed.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-			states, now, err = fed(ctx, c.Conn(), since, columns, "mitra_availability_state")
+			states, now, err = s.fed(ctx, c.Conn(), since, columns, "mitra_availability_state")
 			if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != lockNotAvailable {
 				return err
 			}
-			unseen, then, unseenErr := fed(ctx, c.Conn(), since, unseenColumns, "mitra_availability")
+			unseen, then, unseenErr := s.fed(ctx, c.Conn(), since, unseenColumns, "mitra_availability")
 			if unseenErr != nil || then.Life != since.Life || then.Connection != since.Connection {
 				return err
 			}
@@ -99,17 +99,21 @@ func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	return states, now, err
 }
 
-func fed(ctx context.Context, c *pgx.Conn, since availability.Cursor, columns, from string) (
+func (s *Source) fed(ctx context.Context, c *pgx.Conn, since availability.Cursor, columns, from string) (
 	states []availability.State, now availability.Cursor, err error,
 ) {
 	now.Connection, _ = c.PgConn().CustomData()[nameKey].(string)
 	if since.Life != "" && since.Connection != now.Connection {
 		since.Life = "another"
 	}
+	begun, at := time.Now(), time.Time{}
 	rows, err := c.Query(ctx, fmt.Sprintf(feedSQL, columns, from), since.Xmin, since.Snapshot, since.Life)
 	if err != nil {
 		return nil, now, err
 	}
-	states, err = scan(rows, nil, &now.Xmin, &now.Life, &now.Snapshot, &now.At)
+	states, err = scan(rows, nil, &now.Xmin, &now.Life, &now.Snapshot, &at)
+	if err == nil {
+		s.clock.Said(begun, at)
+	}
 	return states, now, err
 }

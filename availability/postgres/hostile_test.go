@@ -126,43 +126,6 @@ func TestStatesOfARestoreAreNotReturnedForEver(t *testing.T) {
 	require.Len(t, states, 2, "of another server all is returned")
 }
 
-func TestEveryKindOfStatementIsSeen(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	id := w.mitra()
-	version := w.state(id).Version
-	for _, sql := range []string{
-		`INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true) ON CONFLICT (mitra_id) DO UPDATE SET is_online = true`,
-		`INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true) ON CONFLICT (mitra_id) DO UPDATE SET is_online = true`,
-		`INSERT INTO mitra_online_status AS s (mitra_id, is_online) VALUES ($1, true) ON CONFLICT (mitra_id) DO UPDATE SET is_online = s.is_online`,
-		`MERGE INTO mitra_online_status s USING (SELECT $1::uuid AS id) v ON s.mitra_id = v.id
-			WHEN MATCHED THEN UPDATE SET is_online = true WHEN NOT MATCHED THEN INSERT (mitra_id, is_online) VALUES (v.id, true)`,
-		`MERGE INTO chat_sessions s USING (SELECT $1::uuid AS id) v ON s.mitra_id = v.id
-			WHEN NOT MATCHED THEN INSERT (mitra_id, status) VALUES (v.id, 'active')`,
-		`MERGE INTO chat_sessions s USING (SELECT $1::uuid AS id) v ON s.mitra_id = v.id WHEN MATCHED THEN DELETE`,
-	} {
-		w.exec(sql, id)
-		st := w.state(id)
-		require.Greater(t, st.Version, version, sql)
-		require.True(t, st.Online, sql)
-		version = st.Version
-		w.requireTruth()
-	}
-	// A savepoint that is undone takes with it that is_online was named.
-	w.exec("INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id)
-	version = w.state(id).Version
-	tx := w.begin()
-	for _, sql := range []string{
-		"SAVEPOINT s", "UPDATE mitra_online_status SET is_online = is_online", "ROLLBACK TO s",
-		"UPDATE mitra_online_status SET last_heartbeat_at = now()",
-	} {
-		_, err := tx.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-	require.NoError(t, tx.Commit(t.Context()))
-	require.Equal(t, version, w.state(id).Version)
-}
-
 func TestAFrozenServerDoesNotKeepAFeedWaitingForEver(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)

@@ -301,7 +301,7 @@ func TestWhatSomebodyDroppedIsNamed(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	for _, c := range []struct{ drop, named string }{
-		{"DROP FUNCTION availability_room", "function availability_room"},
+		{"DROP FUNCTION availability_outbid", "function availability_outbid"},
 		{"DROP FUNCTION availability_unjudged CASCADE", "trigger availability_unjudged on mitra_availability"},
 		{"DROP TABLE availability_fleets", "relation availability_fleets"},
 	} {

@@ -52,7 +52,7 @@ type Source struct {
 	keep    *pgxpool.Pool // for the other calls that keep the mirror
 	feed    *pgxpool.Pool // a single connection
 	timeout time.Duration
-	clock   clock
+	clock   availability.Clock
 
 	password func() string // nil: the URL's
 

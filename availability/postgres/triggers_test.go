@@ -112,43 +112,6 @@ func TestTruncatedTablesAreCountedAnew(t *testing.T) {
 	w.requireTruth()
 }
 
-func TestWhatHappenedWhileTriggersWereOffIsRepaired(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	a, b := w.mitra(), w.mitra()
-	w.exec("ALTER TABLE chat_sessions DISABLE TRIGGER USER; ALTER TABLE mitra_online_status DISABLE TRIGGER USER")
-	session := w.session("active", a)
-	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", a)
-	w.exec("ALTER TABLE chat_sessions ENABLE TRIGGER USER; ALTER TABLE mitra_online_status ENABLE TRIGGER USER")
-	restored := one[string](w, `WITH off AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS c)
-		INSERT INTO mitras (id) SELECT gen_random_uuid() FROM off RETURNING id::text`)
-	before, untouched := w.state(a), w.state(b)
-	require.False(t, before.Online)
-	var at availability.Cursor
-	w.feed(&at)
-
-	repaired, err := w.src.Repair(ctx)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []availability.Repaired{
-		{ID: a, Was: "online f, active t, sessions 0", Became: "online t, active t, sessions 1"},
-		{ID: restored, Was: "online f, active f, sessions 0", Became: "online f, active t, sessions 0"},
-	}, repaired)
-	require.Greater(t, w.state(a).Version, before.Version)
-	require.Equal(t, untouched, w.state(b))
-	require.Subset(t, w.feed(&at), []string{a, restored}, "the mirror hears of it")
-	w.requireTruth()
-
-	// A count that missed sessions while triggers were off falls below zero when they end.
-	w.exec("UPDATE mitra_availability SET active_sessions = 0 WHERE mitra_id = $1", a)
-	_, states, err := w.src.End(ctx, session, "completed")
-	require.NoError(t, err)
-	require.Zero(t, states[0].Sessions, "nobody reads less than none")
-	repaired, err = w.src.Repair(ctx)
-	require.NoError(t, err)
-	require.Len(t, repaired, 1)
-	w.requireTruth()
-}
-
 func TestASessionOfAMitraThatHasNoStateMakesOne(t *testing.T) {
 	t.Parallel()
 	w := setup(t)

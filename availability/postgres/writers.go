@@ -66,7 +66,7 @@ func (s *Source) write(
 // SetOnline true takes a version even if the mitra is online. A mitra that is not active gets
 // ErrInactive, but may go offline.
 func (s *Source) SetOnline(ctx context.Context, id string, online bool) (availability.State, error) {
-	return s.set(ctx, "set online", "availability_set_online", id, online)
+	return s.set(ctx, "set online", "availability_set_online", id, online, false)
 }
 
 // SetActive implements [availability.Source].
@@ -74,50 +74,34 @@ func (s *Source) SetActive(ctx context.Context, id string, active bool) (availab
 	return s.set(ctx, "set active", "availability_set_active", id, active)
 }
 
+const beatWaits = time.Second
+
 // Beat waits, if the mitra is being changed, as by an auto-offline about to commit, up to a second
 // and goes by the result.
 func (s *Source) Beat(ctx context.Context, id string) (availability.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatWaits)
 	defer cancel()
-	return s.set(ctx, "heartbeat", "availability_beat", id)
+	return s.set(ctx, "heartbeat", "availability_set_online", id, true, true)
 }
 
-func (s *Source) set(
-	ctx context.Context,
-	what, writer, id string,
-	value ...bool,
-) (st availability.State, err error) {
+func (s *Source) set(ctx context.Context, what, writer, id string, more ...any) (st availability.State, err error) {
 	mitra := idOf(id)
 	if !mitra.Valid {
 		return st, availability.ErrNotFound
 	}
-	args := []any{mitra}
-	if len(value) > 0 {
-		args = append(args, value[0])
-	}
-	states, err := s.write(ctx, what, writer, "", args)
+	states, err := s.write(ctx, what, writer, "", append([]any{mitra}, more...))
 	if len(states) > 0 {
 		st = states[0]
 	}
 	return st, err
 }
 
-const beatWaits = time.Second
-
 // Accept returns the mitra's state also with ErrFull, ErrTaken and ErrInactive. Accepting again
 // succeeds.
 func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 	availability.Session, []availability.State, error,
 ) {
-	which, who := idOf(session), idOf(mitra)
-	if !which.Valid || !who.Valid {
-		return availability.Session{}, nil, availability.ErrNotFound
-	}
-	states, err := s.write(ctx, "accept", "availability_accept", "", []any{which, who, most})
-	if err != nil {
-		return availability.Session{}, states, err
-	}
-	return availability.Session{ID: which.String(), MitraID: who.String(), Status: "active"}, states, nil
+	return s.move(ctx, "accept", session, &mitra, "active", most)
 }
 
 // End takes any status that the table accepts, except one in which a session runs or waits; else
@@ -126,54 +110,29 @@ func (s *Source) Accept(ctx context.Context, session, mitra string, most int) (
 func (s *Source) End(ctx context.Context, session, status string) (
 	availability.Session, []availability.State, error,
 ) {
-	which := idOf(session)
-	if !which.Valid {
-		return availability.Session{}, nil, availability.ErrNotFound
-	}
 	if status == "" || slices.Contains(availability.Running, status) {
 		return availability.Session{}, nil, fmt.Errorf("%w: %q ends no session", availability.ErrStatus, status)
 	}
-	states, err := s.write(ctx, "end", "availability_end", "", []any{which, status})
-	if noSuchStatus(err) {
-		return availability.Session{}, nil, fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
+	ended, states, err := s.move(ctx, "end", session, nil, status, 0)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains(noSuchStatus, refused.Code) {
+		err = fmt.Errorf("%w: %q: %w", availability.ErrStatus, status, err)
 	}
-	if err != nil {
-		return availability.Session{}, states, err
-	}
-	ended := availability.Session{ID: which.String(), Status: status}
-	if len(states) > 0 {
-		ended.MitraID = states[0].ID
-	}
-	return ended, states, nil
+	return ended, states, err
 }
 
 // noSuchStatus: not in the enum, too long, or against a constraint.
-func noSuchStatus(err error) bool {
-	refused, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && slices.Contains([]string{"22P02", "22001", "23514"}, refused.Code)
-}
+var noSuchStatus = []string{"22P02", "22001", "23514"}
 
 // Extend returns the mitra's state, which it does not change. If the customer does not pay but has
 // time left, the session runs again as if paid.
 func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 	availability.Session, []availability.State, error,
 ) {
-	which := idOf(session)
-	if !which.Valid {
-		return availability.Session{}, nil, availability.ErrNotFound
-	}
-	states, err := s.write(ctx, "extend", "availability_extend", "", []any{which, paid})
-	if err != nil {
-		return availability.Session{}, states, err
-	}
-	extended := availability.Session{ID: which.String(), Status: "pending_payment"}
+	status := "pending_payment"
 	if paid {
-		extended.Status = "active"
+		status = "active"
 	}
-	if len(states) > 0 {
-		extended.MitraID = states[0].ID
-	}
-	return extended, states, nil
+	return s.move(ctx, "extend", session, nil, status, 0)
 }
 
 // Reroute returns the states of both mitras, also with ErrFull and ErrInactive. Rerouting to the
@@ -181,16 +140,30 @@ func (s *Source) Extend(ctx context.Context, session string, paid bool) (
 func (s *Source) Reroute(ctx context.Context, session, mitra string, most int) (
 	availability.Session, []availability.State, error,
 ) {
-	which, who := idOf(session), idOf(mitra)
-	if !which.Valid || !who.Valid {
-		return availability.Session{}, nil, availability.ErrNotFound
+	return s.move(ctx, "reroute", session, &mitra, nil, most)
+}
+
+// move gives a session another mitra, another status, or both.
+func (s *Source) move(ctx context.Context, what, session string, mitra *string, status any, most int) (
+	moved availability.Session, states []availability.State, err error,
+) {
+	which, who := idOf(session), pgtype.UUID{}
+	if mitra != nil {
+		who = idOf(*mitra)
 	}
-	var status *string
-	states, err := s.write(ctx, "reroute", "availability_reroute", "f.status, ", []any{which, who, most}, &status)
+	if !which.Valid || mitra != nil && !who.Valid {
+		return moved, nil, availability.ErrNotFound
+	}
+	var is *string
+	states, err = s.write(ctx, what, "availability_session", "f.status, ", []any{which, who, status, most}, &is)
 	if err != nil {
-		return availability.Session{}, states, err
+		return moved, states, err
 	}
-	return availability.Session{ID: which.String(), MitraID: who.String(), Status: *status}, states, nil
+	moved = availability.Session{ID: which.String(), MitraID: who.String(), Status: *is}
+	if mitra == nil && len(states) > 0 {
+		moved.MitraID = states[0].ID
+	}
+	return moved, states, nil
 }
 
 // idleInTransaction bounds how long a process that froze before the commit can hold its locks. The

@@ -86,123 +86,77 @@ func TestADeactivatedMitraIsSignedOutAndCannotGoOnline(t *testing.T) {
 	w.requireTruth()
 }
 
-func TestASessionIsAcceptedOnceReroutedAndEnded(t *testing.T) {
+func TestEachStepOfASession(t *testing.T) {
 	t.Parallel()
 	w, ctx := setup(t), t.Context()
-	a, b := w.mitra(), w.mitra()
-	id := w.session("searching", nil)
-
-	got, states, err := w.src.Accept(ctx, id, a, 1)
+	a, b, off := w.mitra(), w.mitra(), w.mitra()
+	_, err := w.src.SetActive(ctx, off, false)
 	require.NoError(t, err)
-	require.Equal(t, availability.Session{ID: id, MitraID: a, Status: "active"}, got)
-	require.Equal(t, []availability.State{w.state(a)}, states)
-	require.Equal(t, 1, states[0].Sessions)
-
-	again, unchanged, err := w.src.Accept(ctx, id, a, 1)
-	require.NoError(t, err, "it has it")
-	require.Equal(t, got, again)
-	require.Equal(t, states, unchanged)
-	_, _, err = w.src.Accept(ctx, id, b, 1)
-	require.ErrorIs(t, err, availability.ErrTaken)
-	_, full, err := w.src.Accept(ctx, w.session("searching", nil), a, 1)
-	require.ErrorIs(t, err, availability.ErrFull)
-	require.Equal(t, states, full)
-
-	w.exec("UPDATE chat_sessions SET status = 'pending_payment' WHERE id = $1", id)
-	require.Equal(t, states[0], w.state(a), "an extension takes no room, and gives none")
-
-	moved, states, err := w.src.Reroute(ctx, id, b, 1)
-	require.NoError(t, err)
-	require.Equal(t, availability.Session{ID: id, MitraID: b, Status: "pending_payment"}, moved)
-	require.ElementsMatch(t, []availability.State{w.state(a), w.state(b)}, states)
-	require.Zero(t, w.state(a).Sessions)
-	require.Equal(t, 1, w.state(b).Sessions)
-	_, unchanged, err = w.src.Reroute(ctx, id, b, 1)
-	require.NoError(t, err, "it has it")
-	require.Equal(t, []availability.State{w.state(b)}, unchanged)
-
-	_, _, err = w.src.Reroute(ctx, w.session("active", a), b, 1)
-	require.ErrorIs(t, err, availability.ErrFull)
-	require.Equal(t, 1, w.state(a).Sessions)
-
-	ended, states, err := w.src.End(ctx, id, "completed")
-	require.NoError(t, err)
-	require.Equal(t, availability.Session{ID: id, MitraID: b, Status: "completed"}, ended)
-	require.Equal(t, []availability.State{w.state(b)}, states)
-	require.Zero(t, states[0].Sessions)
-	_, unchanged, err = w.src.End(ctx, id, "completed")
-	require.NoError(t, err)
-	require.Equal(t, states, unchanged)
-	_, _, err = w.src.End(ctx, id, "cancelled")
-	require.ErrorIs(t, err, availability.ErrTaken)
-	_, _, err = w.src.Reroute(ctx, id, a, 9)
-	require.ErrorIs(t, err, availability.ErrTaken)
-	w.requireTruth()
-}
-
-func TestAnExtensionLeavesTheStateAsItIs(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	mitra := w.mitra()
-	id := w.session("active", mitra)
-	before := w.state(mitra)
-	require.Equal(t, 1, before.Sessions)
+	id, other := w.session("searching", nil), w.session("searching", nil)
+	type answer func() (availability.Session, []availability.State, error)
+	accept := func(id, mitra string) answer {
+		return func() (availability.Session, []availability.State, error) { return w.src.Accept(ctx, id, mitra, 1) }
+	}
+	reroute := func(mitra string) answer {
+		return func() (availability.Session, []availability.State, error) { return w.src.Reroute(ctx, id, mitra, 1) }
+	}
+	extend := func(paid bool) answer {
+		return func() (availability.Session, []availability.State, error) { return w.src.Extend(ctx, id, paid) }
+	}
+	end := func(status string) answer {
+		return func() (availability.Session, []availability.State, error) { return w.src.End(ctx, id, status) }
+	}
 	for _, c := range []struct {
-		paid bool
-		want string
+		name           string
+		do             answer
+		err            error
+		status, holder string   // if it is done
+		of             []string // whose states are returned
+		changed        bool
+		has            [2]int // sessions of a and b
 	}{
-		{true, "active"}, // nobody has asked for a payment
-		{false, "pending_payment"}, {false, "pending_payment"}, {true, "active"}, {true, "active"}, {false, "pending_payment"},
+		{"end what searches", end("cancelled"), availability.ErrTaken, "", "", nil, false, [2]int{}},
+		{"reroute what searches", reroute(a), availability.ErrTaken, "", "", []string{a}, false, [2]int{}},
+		{"extend what searches", extend(true), availability.ErrTaken, "", "", nil, false, [2]int{}},
+		{"accept by one who may not work", accept(id, off), availability.ErrInactive, "", "", []string{off}, false, [2]int{}},
+		{"accept", accept(id, a), nil, "active", a, []string{a}, true, [2]int{1, 0}},
+		{"accept again", accept(id, a), nil, "active", a, []string{a}, false, [2]int{1, 0}},
+		{"accept by another", accept(id, b), availability.ErrTaken, "", "", []string{a, b}, false, [2]int{1, 0}},
+		{"accept without room", accept(other, a), availability.ErrFull, "", "", []string{a}, false, [2]int{1, 0}},
+		{"nobody has asked for a payment", extend(true), nil, "active", a, []string{a}, false, [2]int{1, 0}},
+		{"ask for a payment", extend(false), nil, "pending_payment", a, []string{a}, false, [2]int{1, 0}},
+		{"ask again", extend(false), nil, "pending_payment", a, []string{a}, false, [2]int{1, 0}},
+		{"it keeps its place while it waits", accept(other, a), availability.ErrFull, "", "", []string{a}, false, [2]int{1, 0}},
+		{"reroute to one who may not work", reroute(off), availability.ErrInactive, "", "", []string{a, off}, false, [2]int{1, 0}},
+		{"reroute", reroute(b), nil, "pending_payment", b, []string{a, b}, true, [2]int{0, 1}},
+		{"reroute again", reroute(b), nil, "pending_payment", b, []string{b}, false, [2]int{0, 1}},
+		{"another is full now", accept(other, a), nil, "active", a, []string{a}, true, [2]int{1, 1}},
+		{"reroute without room", reroute(a), availability.ErrFull, "", "", []string{a, b}, false, [2]int{1, 1}},
+		{"pay", extend(true), nil, "active", b, []string{b}, false, [2]int{1, 1}},
+		{"an end that is none", end("pending_payment"), availability.ErrStatus, "", "", nil, false, [2]int{1, 1}},
+		{"end", end("completed"), nil, "completed", b, []string{b}, true, [2]int{1, 0}},
+		{"end again", end("completed"), nil, "completed", b, []string{b}, false, [2]int{1, 0}},
+		{"end otherwise", end("cancelled"), availability.ErrTaken, "", "", []string{b}, false, [2]int{1, 0}},
+		{"extend what is over", extend(false), availability.ErrTaken, "", "", []string{b}, false, [2]int{1, 0}},
+		{"reroute what is over", reroute(b), availability.ErrTaken, "", "", []string{b}, false, [2]int{1, 0}},
 	} {
-		got, states, err := w.src.Extend(ctx, id, c.paid)
-		require.NoError(t, err)
-		require.Equal(t, availability.Session{ID: id, MitraID: mitra, Status: c.want}, got)
-		require.Equal(t, c.want, one[string](w, "SELECT status FROM chat_sessions WHERE id = $1", id))
-		require.Equal(t, []availability.State{before}, states, "at the same version")
-		require.Equal(t, before, w.state(mitra))
-	}
-	_, _, err := w.src.Accept(ctx, w.session("searching", nil), mitra, 1)
-	require.ErrorIs(t, err, availability.ErrFull, "it takes its place while it waits")
-
-	_, after, err := w.src.End(ctx, id, "expired")
-	require.NoError(t, err, "nobody has paid")
-	require.Zero(t, after[0].Sessions)
-	for _, paid := range []bool{false, true} {
-		_, states, err := w.src.Extend(ctx, id, paid)
-		require.ErrorIs(t, err, availability.ErrTaken)
-		require.Equal(t, after, states)
-		_, _, err = w.src.Extend(ctx, w.session("searching", nil), paid)
-		require.ErrorIs(t, err, availability.ErrTaken)
+		before := [2]availability.State{w.state(a), w.state(b)}
+		got, states, err := c.do()
+		require.ErrorIs(t, err, c.err, c.name)
+		if c.err == nil {
+			require.Equal(t, c.status+" "+c.holder, got.Status+" "+got.MitraID, c.name)
+			require.Equal(t, c.status+c.holder, one[string](w, "SELECT status || mitra_id FROM chat_sessions WHERE id = $1", got.ID), c.name)
+		}
+		var want []availability.State
+		for _, mitra := range c.of {
+			want = append(want, w.state(mitra))
+		}
+		require.ElementsMatch(t, want, states, c.name)
+		after := [2]availability.State{w.state(a), w.state(b)}
+		require.Equal(t, c.has, [2]int{after[0].Sessions, after[1].Sessions}, c.name)
+		require.Equal(t, c.changed, before != after, c.name)
 	}
 	w.requireTruth()
-}
-
-func TestASessionThatSearchesIsNotEndedOrRerouted(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
-	id := w.session("searching", nil)
-	_, _, err := w.src.End(t.Context(), id, "cancelled")
-	require.ErrorIs(t, err, availability.ErrTaken)
-	_, _, err = w.src.Reroute(t.Context(), id, w.mitra(), 9)
-	require.ErrorIs(t, err, availability.ErrTaken)
-	for _, status := range []string{"", "searching", "active", "pending_payment"} {
-		_, _, err = w.src.End(t.Context(), w.session("active", w.mitra()), status)
-		require.ErrorContains(t, err, "ends no session")
-	}
-}
-
-func TestAMitraThatIsNotActiveGetsNoSession(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	id, busy := w.mitra(), w.mitra()
-	st, err := w.src.SetActive(ctx, id, false)
-	require.NoError(t, err)
-	_, states, err := w.src.Accept(ctx, w.session("searching", nil), id, 3)
-	require.ErrorIs(t, err, availability.ErrInactive)
-	require.Equal(t, []availability.State{st}, states)
-	_, _, err = w.src.Reroute(ctx, w.session("active", busy), id, 3)
-	require.ErrorIs(t, err, availability.ErrInactive)
-	require.Equal(t, 1, w.state(busy).Sessions)
 }
 
 func TestWhatIsNotThereIsNotFoundByAnyWriter(t *testing.T) {

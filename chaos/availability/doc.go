@@ -26,9 +26,10 @@
 //     not negative. The mirror is certified only when it is whole.
 //   - Postgres takes each version once, in order, and never gives a mitra more sessions than its
 //     limit. Each flip has one log row. No mitra is set offline for silence if it gave a sign of
-//     life that was acknowledged less than stale_after before.
-//   - At rest both stores have the same states, and no mark is left. Silent mitras are offline in
-//     both, pinging ones online.
+//     life that was acknowledged less than stale_after before. One that came behind the judgement
+//     takes it back.
+//   - At rest both stores have the same states. Silent mitras are offline in both, pinging ones
+//     online.
 //   - The program's own statements never deadlock with each other.
 //
 // One script applies both states of a reroute. Another writer of one of the two mitras may read

@@ -14,7 +14,6 @@ const (
 	online      = "mitras:online"
 	deactivated = "mitras:deactivated"
 	versions    = "mitras:version"
-	condemned   = "mitras:condemned"
 	seeded      = "mitras:seeded"
 	fed         = "mitras:fed"
 	capacity    = "mitra:capacity:"
@@ -62,7 +61,7 @@ func (m *model) apply(c history.Command) (ids []string, all, known bool) {
 	case "DEL", "UNLINK":
 		for _, key := range c[1:] {
 			delete(m.strings, key)
-			if key != condemned && m.members[key] != nil {
+			if m.members[key] != nil {
 				all = true
 			}
 			delete(m.members, key)
@@ -79,16 +78,12 @@ func (m *model) apply(c history.Command) (ids []string, all, known bool) {
 				value = rest[i]
 			}
 			m.members[key][member] = value
-			if key != condemned {
-				ids = append(ids, member)
-			}
+			ids = append(ids, member)
 		}
 	case "SREM", "HDEL":
 		for _, member := range rest {
 			delete(m.members[key], member)
-			if key != condemned {
-				ids = append(ids, member)
-			}
+			ids = append(ids, member)
 		}
 	case "RPUSH": // by the test's own hand
 		of(key)
@@ -217,9 +212,6 @@ func (o *oracle) event(e *history.Event, before time.Time) {
 				certified = c[2]
 			}
 		}
-		if c[0] == "HSET" && c[1] == condemned {
-			o.marks += len(c[2:]) / 2
-		}
 	}
 	evicted := o.evicts && len(e.Commands) == 1 && (e.Commands[0][0] == "DEL" || e.Commands[0][0] == "UNLINK")
 	switch {
@@ -290,7 +282,7 @@ func (o *oracle) judge(e *history.Event, id string, before time.Time) {
 	}
 	for _, other := range o.partner[id][version] {
 		_, there, _ := o.shows(other.mitra)
-		if is.by != "reroute" || other.lost != is.lost || o.tainted[other.mitra] {
+		if is.by != "session" || other.lost != is.lost || o.tainted[other.mitra] {
 			continue
 		}
 		if o.moves++; there < other.version {

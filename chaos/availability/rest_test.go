@@ -92,9 +92,6 @@ func (w *world) differences(ctx context.Context) (found []string) {
 			}
 		}
 	}
-	if n := len(m.members[condemned]); n > 0 {
-		note("%d marks are left: %v", n, m.members[condemned])
-	}
 	if m.strings[seeded] == "" {
 		note("the mirror is not whole")
 	}
@@ -120,7 +117,7 @@ func (w *world) mirror(ctx context.Context) (m *model, beats map[string]string, 
 	}
 	pipe := w.rdb.TxPipeline()
 	on, off := pipe.SMembers(ctx, online), pipe.SMembers(ctx, deactivated)
-	has, marks := pipe.HGetAll(ctx, versions), pipe.HGetAll(ctx, condemned)
+	has := pipe.HGetAll(ctx, versions)
 	slices.Sort(names)
 	single := slices.DeleteFunc(names, func(key string) bool {
 		return !strings.HasPrefix(key, "mitra:") && key != seeded
@@ -135,7 +132,7 @@ func (w *world) mirror(ctx context.Context) (m *model, beats map[string]string, 
 			m.members[key][id] = ""
 		}
 	}
-	m.members[versions], m.members[condemned] = has.Val(), marks.Val()
+	m.members[versions] = has.Val()
 	for i, key := range append(single, seeded) {
 		text, is := values.Val()[i].(string)
 		if id, beat := strings.CutPrefix(key, heartbeat); is && beat {
@@ -177,12 +174,11 @@ func (w *world) judge() {
 		}
 		t = t.after(lost)
 	}
-	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs, emptied: w.row.emptied})
+	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs})
 	mirror := judgeMirror(h, t, w.row.evicts)
 	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
-		"Redis: %d events, %d states shown, %d marks, %d seedings, %d states of reroutes, %d before the other mitra's",
-		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.marks, mirror.seeds, mirror.moves,
-		mirror.halves)
+		"Redis: %d events, %d states shown, %d seedings, %d states of reroutes, %d before the other mitra's",
+		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.seeds, mirror.moves, mirror.halves)
 	wrong := slices.Concat(of.Wrong, mirror.Wrong, w.deadlocks())
 	require.Empty(w, wrong[:min(len(wrong), 20)], judgeRejects)
 	require.Greater(w, of.versions, 100, "a crowd that does not work proves nothing")

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // deck are the faults of which TestEverythingAtRandom draws. None of them waits for anything to
@@ -54,18 +53,15 @@ func deck() map[string]func(w *world) {
 			harness.Lasting(3 * time.Second)
 			w.redis.Cont()
 		},
-		"Redis cut off": func(w *world) {
-			end := w.eachProxy(func(p *harness.Proxy) *proxy.Rule { return p.Hold() })
-			harness.Lasting(3 * time.Second)
-			end()
-		},
 		"FLUSHALL":        (*world).flush,
 		"scripts flushed": func(w *world) { w.rdb.ScriptFlush(w.Context()) },
 		"Postgres killed": func(w *world) { w.pg.Restart() },
 		"Postgres frozen": postgresFrozen,
-		"Postgres slow":   postgresSlow,
-		"Postgres set back": func(w *world) {
-			w.setBack(func() { harness.Lasting(time.Duration(rand.IntN(3000)) * time.Millisecond) })
+		"Postgres set back": func(w *world) { // as by a failover to a replica that is behind
+			before := w.pg.Copy()
+			harness.Lasting(time.Duration(rand.IntN(3000)) * time.Millisecond)
+			copied := w.pg.RestartOn(before)
+			w.lost = append(w.lost, lostTime{copied, time.Now()})
 		},
 		"triggers off": func(w *world) {
 			w.eventually("the tables are changed", `/* `+foreign+` */ SET LOCAL session_replication_role = replica;
@@ -74,6 +70,15 @@ func deck() map[string]func(w *world) {
 		"TRUNCATE": func(w *world) { w.eventually("TRUNCATE", "TRUNCATE chat_sessions /* "+foreign+" */") },
 		"nothing":  func(*world) {},
 	}
+}
+
+// eventually runs a statement until it succeeds: it may deadlock with others.
+func (w *world) eventually(what, sql string, args ...any) {
+	w.Helper()
+	harness.Eventually(w.T, what, func() bool {
+		_, err := w.db.Exec(w.Context(), sql, args...)
+		return err == nil
+	})
 }
 
 // draw has one thing break that is drawn at random.

@@ -1,7 +1,6 @@
 package availability
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,16 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
-
-// flushed empties Redis three times: it is seeded again.
-func flushed(w *world) {
-	for range 3 {
-		w.flush()
-		w.sameAnswers("valkey")
-	}
-}
 
 // catch holds the next request of any replica that matches, while something happens.
 func (w *world) catch(match func(proxy.Request) bool, begin, meanwhile func()) {
@@ -53,28 +43,6 @@ func flushedWhileSeeding(w *world) {
 			_, args := r.Script()
 			return r.On(fed, seeded, "availability:offline") && len(args) > 0 && args[0] == "certify"
 		}, w.flush, w.flush)
-		w.sameAnswers("valkey")
-	}
-}
-
-// flushedBeforeTheCommit empties Redis between the last look at the marks and the commit.
-func flushedBeforeTheCommit(w *world) {
-	leader, _ := w.leader()
-	leader.Failpoints.Arm(w.T, failpoint.Confirmed, "stop")
-	leader.Failpoints.Wait(w.T, failpoint.Confirmed)
-	w.flush()
-	leader.Failpoints.Resume(w.T, failpoint.Confirmed, leader.Cont)
-}
-
-// redisRestarted kills Redis and starts it again, with its file or empty.
-func redisRestarted(withFile bool) func(w *world) {
-	return func(w *world) {
-		w.redis.Kill()
-		if !withFile {
-			w.setAside()
-		}
-		harness.Lasting(time.Second)
-		w.redis.Restart()
 		w.sameAnswers("valkey")
 	}
 }
@@ -140,18 +108,6 @@ func (w *world) eachProxy(rule func(p *harness.Proxy) *proxy.Rule) (end func()) 
 	}
 }
 
-// redisCutOff keeps all replicas from Redis for longer than a mitra may be silent. Reads are the
-// same, from Postgres. Nobody goes offline.
-func redisCutOff(w *world) {
-	end := w.eachProxy(func(p *harness.Proxy) *proxy.Rule { return p.Hold() })
-	w.sameAnswers("postgres")
-	flips := w.flips()
-	lasting()
-	require.Equal(w, flips, w.flips(), "somebody went offline for a silence that nobody could hear")
-	end()
-	w.sameAnswers("valkey")
-}
-
 // redisSlow has a third of all requests arrive late.
 func redisSlow(w *world) {
 	end := w.eachProxy(func(p *harness.Proxy) *proxy.Rule { return p.Delay(300 * time.Millisecond) })
@@ -169,48 +125,6 @@ func repliesLost(w *world) {
 		lost = w.eachProxy(func(p *harness.Proxy) *proxy.Rule { return p.LoseRequest(script, 10) })
 		harness.Lasting(400 * time.Millisecond)
 		lost()
-	}
-}
-
-// corrupted has somebody else write into the mirror: entries of nobody, wrong counters and sets,
-// and missing entries. A reconciliation finds them.
-func corrupted(w *world) {
-	const nobody = "11111111-2222-4333-8444-555555555555"
-	for range 3 {
-		w.meddle("corruption", func(ctx context.Context, p redis.Pipeliner) {
-			p.SAdd(ctx, online, nobody)
-			p.Set(ctx, capacity+nobody, 2, 0)
-			p.SAdd(ctx, deactivated, w.ids[0])
-			p.SRem(ctx, online, w.ids[1])
-			p.Set(ctx, capacity+w.ids[2], 17, 0)
-			p.Set(ctx, capacity+w.ids[3], "many", 0)
-			p.Del(ctx, capacity+w.ids[4])
-			p.HDel(ctx, versions, w.ids[5])
-			p.Set(ctx, heartbeat+w.ids[6], "yesterday", 0)
-			p.HSet(ctx, versions, w.ids[7], 1<<40)
-			p.HSet(ctx, condemned, nobody, 1)
-		})
-		harness.Eventually(w.T, "what nobody knows is gone", func() bool {
-			return w.rdb.Exists(w.Context(), capacity+nobody).Val() == 0 &&
-				!w.rdb.HExists(w.Context(), condemned, nobody).Val()
-		})
-	}
-}
-
-// poisoned puts a list in the place of keys of the mirror, one after the other. Each is made again,
-// and everything goes on meanwhile.
-func poisoned(w *world) {
-	for _, key := range []string{
-		online, deactivated, versions, condemned, seeded, fed, "availability:snapshot", "availability:snapshot:computing",
-		"availability:offline", heartbeat + w.ids[0], capacity + w.ids[1],
-	} {
-		w.meddle("poison", func(ctx context.Context, p redis.Pipeliner) {
-			p.Del(ctx, key)
-			p.RPush(ctx, key, "theirs")
-		})
-		harness.Eventually(w.T, key+" is made again", func() bool {
-			return w.rdb.Type(w.Context(), key).Val() != "list" && w.rdb.Exists(w.Context(), seeded).Val() == 1
-		})
 	}
 }
 

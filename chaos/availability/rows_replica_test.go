@@ -36,25 +36,6 @@ func leaderStopped(at failpoint.Name) func(w *world) {
 	}
 }
 
-// pings has those ping who are being set offline, while the leader stands still for a moment. They
-// are told that they are not online.
-func pings(at failpoint.Name) func(w *world) {
-	return func(w *world) {
-		for range 4 {
-			leader, other := w.leader()
-			leader.Failpoints.Arm(w.T, at, "stop")
-			leader.Failpoints.Wait(w.T, at)
-			w.serve(other.HTTP)
-			for _, id := range w.rdb.HKeys(w.Context(), condemned).Val() {
-				w.alive(w.Context(), id, "heartbeat")
-			}
-			leader.Failpoints.Resume(w.T, at, leader.Cont)
-			w.serveAll()
-		}
-		w.requireAnswers("heartbeat 409")
-	}
-}
-
 // writerKilled kills a replica that has committed a change, and not yet told Redis.
 func writerKilled(w *world) {
 	for range 3 {

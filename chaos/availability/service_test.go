@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
-	"github.com/stretchr/testify/require"
 )
 
 const secret = "a secret of these tests, long enough for HS256"
@@ -190,12 +189,4 @@ func copied(of map[string][]sign) map[string][]sign {
 		to[id] = append([]sign(nil), signs...)
 	}
 	return to
-}
-
-func (s *service) requireAnswers(what ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range what {
-		require.Positive(s.t, s.answers[one], "%s: %v", one, s.answers)
-	}
 }

@@ -168,17 +168,14 @@ type rules struct {
 	stale  time.Duration
 	places int
 	signs  map[string][]sign // by mitra
-	// emptied: Redis was emptied between the last look at the marks and the commit. Then it may keep
-	// heartbeats in between.
-	emptied bool
 }
 
 // tally is what the judges counted.
 type tally struct {
-	Wrong                       []string
-	versions, flips, logs       int
-	events, shown, seeds, marks int
-	moves, halves               int // states of reroutes; how many were shown before the other mitra's
+	Wrong                 []string
+	versions, flips, logs int
+	events, shown, seeds  int
+	moves, halves         int // states of reroutes; how many were shown before the other mitra's
 }
 
 func (v *tally) wrong(format string, args ...any) {
@@ -205,7 +202,7 @@ func judgeTruth(t truth, r rules) (v tally) {
 			}
 			took := last != nil && c.state.sessions > last.state.sessions || last == nil && c.state.sessions > 0
 			has := c.state.sessions - c.phantom
-			if took && has > r.places && (c.by == "accept" || c.by == "reroute") {
+			if took && has > r.places && c.by == "session" {
 				v.wrong("%s: %s gave it session %d of %d", id, c.by, has, r.places)
 			}
 			if c.by == "auto_offline" && !c.state.online {
@@ -233,16 +230,20 @@ func byMitra(flips []flip) map[string][]string {
 	return of
 }
 
-// judgeFlip: a sign that began before the flip, and less than stale before it, was either refused
-// or there to be seen; unless it was answered behind the flip, and its mitra online again by then.
+// soon is when a flip is taken back that a heartbeat overrules, whoever dies meanwhile.
+const soon = 10 * time.Second
+
+// judgeFlip: a sign that began before the flip, and less than stale before it, was there to be
+// seen; unless its mitra was online again when it was answered, or soon, as it took the flip back.
 func (r rules) judgeFlip(v *tally, c *change, later []change) {
 	until := c.committed
-	if r.emptied || until.IsZero() {
+	if until.IsZero() {
 		until = c.at
 	}
 	for _, s := range r.signs[c.mitra] {
-		again := s.ended.After(until) && slices.ContainsFunc(later, func(l change) bool {
-			return l.state.online && l.at.Before(s.ended)
+		again := slices.ContainsFunc(later, func(l change) bool {
+			return l.by == "revive" && s.ended.After(c.at) && l.at.Before(until.Add(soon)) ||
+				l.state.online && s.ended.After(until) && l.at.Before(s.ended)
 		})
 		if s.began.After(c.at.Add(-r.stale)) && s.began.Before(until) && !again {
 			v.wrong("%s was set offline at %s (version %d), and gave a sign of life at %s that was acknowledged",

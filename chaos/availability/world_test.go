@@ -93,7 +93,7 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	w.exec(`UPDATE app_config SET value = '3' WHERE key IN ('stale_after_seconds', 'max_customers_per_mitra');
 		UPDATE app_config SET value = '1' WHERE key = 'heartbeat_cadence_seconds'`)
 	rows, err := w.db.Query(t.Context(), `INSERT INTO mitras SELECT FROM generate_series(1, $1) RETURNING id::text`,
-		crowd+r.more)
+		crowd)
 	require.NoError(t, err)
 	var ids []string
 	for rows.Next() {
@@ -250,9 +250,7 @@ func (w *world) run() {
 
 	w.row.fault(w)
 	w.says("fault over")
-	if !w.row.holds {
-		w.works()
-	}
+	w.works()
 	w.die()
 	died := time.Now()
 	w.calmDown()

@@ -23,7 +23,6 @@ or Valkey has a mirror of it, which answers reads and takes heartbeats. Run any
 number of replicas: all serve, and one leads the sweeps. Without a command it
 serves, and needs REDIS_URL, DATABASE_URL, and JWT_HS256_SECRET or JWT_JWKS.
 
-  availability demo       shows what it does while apps and servers die
   availability migrate    makes what the database lacks, and ends
   availability simulate   plays a workforce against replicas`,
 		Settings: s.table(),

@@ -108,7 +108,7 @@ func TestWhileRedisIsAwayEverythingIsAnsweredFromPostgres(t *testing.T) {
 	p.is(204, as, "POST", "/api/v1/mitra/online", "")
 	p.is(200, asAdmin, "GET", "/api/v1/config", "")
 	server.Kill()
-	p.Await(func() bool { return p.state().Mirror.RedisBreaker != "closed" || !p.state().Mirror.Whole }, "it is noticed")
+	p.Await(func() bool { return p.state().Mirror.Redis != "closed" || !p.state().Mirror.Whole }, "it is noticed")
 	for _, path := range []string{"/api/v1/available", "/api/v1/availability"} {
 		source, body := p.is(200, asService, "GET", path, "")
 		if path == "/api/v1/available" {
@@ -257,7 +257,7 @@ func TestAReplicaStartsWithASettingThatMakesNoSenseAndSaysSo(t *testing.T) {
 	require.Contains(t, body, `"max_customers_per_mitra":3`)
 	p.Await(func() bool {
 		st := p.state().Mirror
-		return strings.Contains(st.SettingsError, "max_customers_per_mitra") && st.OfflineHeld == "settings"
+		return strings.Contains(st.SettingsError, "max_customers_per_mitra") && st.Offline == "settings"
 	}, "status says so")
 	_, page := p.Get("/")
 	require.Contains(t, page, "last good settings apply, or defaults")
@@ -271,7 +271,7 @@ func TestWithoutMigrationWhatLacksIsNamed(t *testing.T) {
 	server, db := redistest.Start(t), pgtest.Database(t)
 	code, _, said := says(t, on(server, db.URL, "--migrate=off", "--http-addr=127.0.0.1:0")...)
 	require.Equal(t, cli.ExitFailed, code)
-	for _, want := range []string{"relation mitras", "relation app_config", "function availability_accept", "trigger availability_named on mitra_online_status"} {
+	for _, want := range []string{"relation mitras", "relation app_config", "function availability_session", "trigger availability_named on mitra_online_status"} {
 		require.Contains(t, said, want)
 	}
 	require.Contains(t, said, "availability migrate")

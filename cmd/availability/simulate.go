@@ -135,5 +135,9 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 		defer clients.Close()
 		truth.Redis = clients.Data
 	}
-	return workforce.Show(ctx, truth.Force, truth, stdout, cli.IsTerminal(stdout))
+	every := 10 * time.Second
+	if cli.IsTerminal(stdout) {
+		every = time.Second
+	}
+	return workforce.Show(ctx, truth.Force, truth, stdout, every)
 }

@@ -18,10 +18,9 @@ func TestASimulationShowsWhatTheWorkforceDoes(t *testing.T) {
 		"--session-lasts=1s", "--polls=20", "--rest=0.05", "--duration=12s", "--seed=1")
 	require.Equal(t, cli.ExitOK, code, said)
 	require.Contains(t, out, "simulating 20 mitras who ping every 200ms, at http://"+p.HTTP+"; seed 1\n")
-	require.Regexp(t, `(?m)^ +1[0-9]s  online: apps \d+, mirror \d+, Postgres \d+  dead \d+  sessions \d+  heartbeats/s \d+`, out)
-	require.Regexp(t, `sessions +accepted [1-9]\d*, moved \d+, ended [1-9]`, out)
-	require.Regexp(t, `answers by source +.*valkey [1-9]`, out)
-	require.Regexp(t, `requests that failed +0\n`, out)
+	require.Regexp(t, `(?m)^ +1[0-9]s  online: apps \d+, mirror \d+, Postgres \d+  dead \d+  heartbeats/s \d+`, out)
+	require.Regexp(t, `in all: .* sessions accepted [1-9].*, ended [1-9].* valkey [1-9]`, out)
+	require.NotContains(t, out, "failed")
 }
 
 func TestASimulationThatNobodyAnswersFails(t *testing.T) {
@@ -30,7 +29,7 @@ func TestASimulationThatNobodyAnswersFails(t *testing.T) {
 		"--jwt-hs256-secret="+secret, "--mitras=2", "--interval=10ms", "--duration=1s")
 	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "nobody could go online")
-	require.Contains(t, out, "last failure")
+	require.Contains(t, out, "  failed ")
 }
 
 func TestASimulationSaysWhatItNeedsAndRepeatsNoSecret(t *testing.T) {

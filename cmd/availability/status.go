@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -23,45 +24,16 @@ type replicaStatus struct {
 	Counts   api.Counts      `json:"counts"`
 }
 
+// mirrorStatus is Whole only while Redis answers.
 type mirrorStatus struct {
-	// Whole: reads are answered from Redis. It was whole at LookedAt, and Redis answers.
-	Whole    bool      `json:"whole"`
-	LookedAt time.Time `json:"looked_at,omitzero"`
-	// FeedAt is when the feed was last read and copied to Redis, FeedError why not.
-	FeedAt    time.Time `json:"feed_at,omitzero"`
-	FeedError string    `json:"feed_error,omitempty"`
+	availability.Health
 	// FeedBehind is how long (s) Redis may have missed commits, so that reads ask Postgres as well.
 	FeedBehind float64 `json:"feed_behind_seconds"`
-	// Drift is by kind, of this replica's last comparison.
-	Drift   map[string]int `json:"drift,omitempty"`
-	DriftAt time.Time      `json:"drift_at,omitzero"`
-	// Unseen is how rows may change without a trigger, as of then.
-	Unseen []string `json:"unseen,omitempty"`
-	// SettingsError is why settings cannot be read, or which make no sense: last good values or
-	// defaults apply.
-	SettingsError string `json:"settings_error,omitempty"`
-	// Breakers are closed, half-open or open, which blocks all calls.
-	RedisBreaker    string `json:"redis_breaker"`
-	PostgresBreaker string `json:"postgres_breaker"`
-	// OfflineHeld is why the leader sets nobody offline now.
-	OfflineHeld string `json:"offline_held,omitempty"`
 }
 
 // answeredFor is how long a read proves that reads work. There is one every two seconds; a failing
 // one takes a few.
 const answeredFor = 15 * time.Second
-
-func (r *replica) mirrorStatus(reachable bool) mirrorStatus {
-	h := r.mirror.Health()
-	return mirrorStatus{
-		Whole:    h.Whole && reachable,
-		LookedAt: h.LookedAt, FeedAt: h.FeedAt, FeedError: h.FeedError, FeedBehind: h.Behind.Seconds(),
-		Drift: h.Drift, DriftAt: h.DriftAt,
-		Unseen:        h.Unseen,
-		SettingsError: h.SettingsError,
-		RedisBreaker:  h.Redis, PostgresBreaker: h.Source, OfflineHeld: h.Offline,
-	}
-}
 
 // status asks nobody.
 func (r *replica) status() replicaStatus {
@@ -78,13 +50,15 @@ func (r *replica) status() replicaStatus {
 			Janitor:  r.janitor.Status(),
 		},
 		Postgres: r.database.Status(),
+		Mirror:   mirrorStatus{Health: r.mirror.Health()},
 		Counts:   r.api.Counts(),
 	}
 	_, failing := st.Registry.Failing["heartbeat"]
 	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
-	st.Mirror = r.mirrorStatus(st.Redis.Reachable)
+	st.Mirror.Whole = st.Mirror.Whole && st.Redis.Reachable
+	st.Mirror.FeedBehind = st.Mirror.Behind.Seconds()
 	if !st.Janitor.Leading {
-		st.Mirror.OfflineHeld = "" // of a former term
+		st.Mirror.Offline = "" // of a former term
 	}
 	st.NotReady = r.notReady(&st)
 	st.Ready = st.NotReady == ""

@@ -111,9 +111,9 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityDrift", "somebody sets `mitra:capacity:ID`", nil, func(r *rig, d *dispatch) {
 		r.must("SET", "mitra:capacity:"+d.mitras(r)[0], 99)
 	}),
-	onDispatch("AvailabilityBadKeys", "`mitras:condemned` is a list", nil, func(r *rig, _ *dispatch) {
-		r.must("DEL", "mitras:condemned")
-		r.must("LPUSH", "mitras:condemned", "x")
+	onDispatch("AvailabilityBadKeys", "`availability:snapshot` is a list", nil, func(r *rig, _ *dispatch) {
+		r.must("DEL", "availability:snapshot")
+		r.must("LPUSH", "availability:snapshot", "x")
 	}),
 	onDispatch("AvailabilityReseeds", "`DEL mitras:seeded`, a dozen times", nil, func(r *rig, _ *dispatch) {
 		for range 13 {

@@ -42,9 +42,7 @@ const (
 	Comparing Name = "comparing"
 	// gateway: a registration did not land in time, and its device has no answer yet
 	UnansweredRegister Name = "unanswered-register"
-	// availability: mitras are condemned in Redis, and about to be set offline in the source
-	Condemned Name = "condemned"
-	// availability: they are offline in the source, with their marks, but not yet committed
+	// availability: silent mitras are offline in the source, but not yet committed
 	Confirmed Name = "confirmed"
 	// availability: committed, but not yet known to Redis
 	Flipped Name = "flipped"

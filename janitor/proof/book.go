@@ -64,7 +64,8 @@ type Pass interface {
 
 // Options of a Book.
 type Options struct {
-	// Marks and State are the hashes' names, in the slot of the eviction log.
+	// Marks and State are the hashes' names, in the slot of the eviction log. Without Marks the Book
+	// has only what the sweep notes, and Basis and Apart do not matter.
 	Marks, State string
 	// Basis is a digest of what the evidence relies on: what judges, and the servers asked.
 	Basis string
@@ -127,6 +128,9 @@ func Open(ctx context.Context, p Pass, o Options) (*Book, error) {
 	b := &Book{p: p, o: o, marks: map[string]Mark{}, unseen: map[string]bool{}}
 	if err := b.readState(ctx); err != nil {
 		return nil, err
+	}
+	if o.Marks == "" {
+		return b, nil
 	}
 	for field, err := range Fields(ctx, p, o.Marks) {
 		if err != nil {

@@ -232,18 +232,6 @@ END $$;
 CREATE TRIGGER availability_unjudged BEFORE UPDATE OF is_online ON mitra_availability
   FOR EACH ROW WHEN (OLD.judged_at IS NOT NULL) EXECUTE FUNCTION availability_unjudged();
 
--- With the owner's rights nothing may be found that somebody else put in the way. Nobody else may
--- make a trigger of them, on a table of their own that says what they like.
-DO $$
-DECLARE name text;
-BEGIN
-  FOREACH name IN ARRAY ARRAY['mitras', 'status', 'sessions', 'truncate'] LOOP
-    EXECUTE format('ALTER FUNCTION availability_of_%s() SET search_path = %I, pg_temp',
-                   name, current_schema());
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION availability_of_%s() FROM PUBLIC', name);
-  END LOOP;
-END $$;
-
 -- # What is read
 
 -- What each state has to be by the other tables.
@@ -313,11 +301,6 @@ BEGIN
   TRUNCATE availability_lives;
   RETURN QUERY SELECT * FROM availability_recount();
 END $$;
-REVOKE EXECUTE ON FUNCTION availability_repair() FROM PUBLIC;
-DO $$
-BEGIN
-  EXECUTE format('ALTER FUNCTION availability_repair() SET search_path = %I, pg_temp', current_schema());
-END $$;
 
 -- # Fleets
 --
@@ -352,7 +335,11 @@ SELECT availability_recount();
 -- Nothing is changed unless it is done. States are returned also of a refusal: the caller expected
 -- others. The state is null in the only row if there is none.
 
-CREATE FUNCTION availability_set_online(mitra uuid, want boolean)
+-- A mitra goes online or offline. again is for a heartbeat that the mirror could not take: only who
+-- is online stays so. It is of this server's clock: that of the replica which was asked does not
+-- matter. It takes a version, so an auto-offline that was judged before changes nothing, and the feed
+-- brings it to the mirror.
+CREATE FUNCTION availability_set_online(mitra uuid, want boolean, again boolean)
 RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
 DECLARE
   active boolean;
@@ -366,19 +353,25 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  outcome := CASE WHEN want AND active IS NOT TRUE THEN 'inactive' ELSE 'done' END;
-  IF outcome = 'done' THEN
+  SELECT s.is_online INTO was FROM mitra_online_status s WHERE s.mitra_id = mitra FOR NO KEY UPDATE;
+  IF NOT FOUND AND want AND active AND NOT again THEN
+    INSERT INTO mitra_online_status (mitra_id, is_online) VALUES (mitra, false)
+      ON CONFLICT (mitra_id) DO NOTHING;
     SELECT s.is_online INTO was FROM mitra_online_status s WHERE s.mitra_id = mitra FOR NO KEY UPDATE;
-    IF want AND NOT FOUND THEN
-      INSERT INTO mitra_online_status (mitra_id, is_online) VALUES (mitra, false)
-        ON CONFLICT (mitra_id) DO NOTHING;
-      SELECT s.is_online INTO was FROM mitra_online_status s WHERE s.mitra_id = mitra FOR NO KEY UPDATE;
-    END IF;
+  END IF;
+  outcome := CASE WHEN want AND active IS NOT TRUE THEN 'inactive'
+                  WHEN again AND was IS NOT TRUE THEN 'offline' ELSE 'done' END;
+  IF outcome = 'done' THEN
+    PERFORM FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;
     moment := clock_timestamp(); -- after all waiting
+    -- A heartbeat of a time to come, by a clock that is ahead, stays: it counts until then. One that is
+    -- more than a day ahead is none for the mirror.
     IF want THEN
       UPDATE mitra_online_status s
-         SET is_online = true, last_heartbeat_at = moment,
-             last_online_at = CASE WHEN was THEN s.last_online_at ELSE moment END, updated_at = moment
+         SET is_online = true, updated_at = moment,
+             last_heartbeat_at = CASE WHEN s.last_heartbeat_at BETWEEN moment AND moment + interval '1 day'
+                                 THEN s.last_heartbeat_at ELSE moment END,
+             last_online_at = CASE WHEN was THEN s.last_online_at ELSE moment END
        WHERE s.mitra_id = mitra;
     ELSIF was THEN
       UPDATE mitra_online_status s SET is_online = false, last_offline_at = moment, updated_at = moment
@@ -392,7 +385,8 @@ BEGIN
        WHERE a.mitra_id = mitra AND a.judged_at IS NOT NULL;
     END IF;
   END IF;
-  RETURN QUERY SELECT outcome, v FROM mitra_availability_state v WHERE v.mitra_id = mitra;
+  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
+    LEFT JOIN mitra_availability_state v ON v.mitra_id = mitra;
 END $$;
 
 -- Who is deactivated is signed out as well.
@@ -413,134 +407,63 @@ BEGIN
   RETURN QUERY SELECT 'done', v FROM mitra_availability_state v WHERE v.mitra_id = mitra;
 END $$;
 
--- availability_room returns done if a mitra may have one session more, else inactive or full. It
--- locks the mitra's state, and then reads everything where it is stored: the sessions in their
--- table, is_active in its own, the limit in app_config. So rows that no trigger saw count, and a
--- lowered limit applies from its commit. The caller's limit, which may be older, applies if it is
--- lower, or if app_config has none that makes sense.
-CREATE FUNCTION availability_room(mitra uuid, known integer) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-  active boolean;
-  busy bigint;
-  most integer;
-BEGIN
-  PERFORM FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;
-  IF NOT FOUND THEN -- the mitra came while triggers were off
-    INSERT INTO mitra_availability (mitra_id, is_active)
-      SELECT m.id, coalesce(m.is_active, false) FROM mitras m WHERE m.id = mitra
-    ON CONFLICT (mitra_id) DO NOTHING;
-    PERFORM FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;
-  END IF;
-  -- A statement of its own: it sees what was committed while the lock was waited for.
-  SELECT m.is_active,
-         (SELECT count(*) FROM chat_sessions c
-           WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment')),
-         least(known, (SELECT min(btrim(s.value::text, E' \t\n\r')::integer) FROM app_config s
-           WHERE s.key = 'max_customers_per_mitra'
-             AND btrim(s.value::text, E' \t\n\r') ~ '^(0|[1-9][0-9]{0,7}|100000000)$'))
-    INTO active, busy, most FROM mitras m WHERE m.id = mitra;
-  RETURN CASE WHEN active IS NOT TRUE THEN 'inactive' WHEN busy >= most THEN 'full' ELSE 'done' END;
-END $$;
-
--- One that the mitra has accepted already is done.
-CREATE FUNCTION availability_accept(session uuid, mitra uuid, most integer)
-RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
-DECLARE
-  present chat_sessions.status%TYPE;
-  holder uuid;
-BEGIN
-  PERFORM FROM mitras m WHERE m.id = mitra FOR KEY SHARE;
-  IF FOUND THEN
-    SELECT c.status, c.mitra_id INTO present, holder
-      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
-  END IF;
-  IF NOT FOUND THEN
-    outcome := 'unknown';
-  ELSIF present = 'active' AND holder = mitra THEN
-    outcome := 'done';
-  ELSIF present IS DISTINCT FROM 'searching' THEN
-    outcome := 'taken';
-  ELSE
-    outcome := availability_room(mitra, most);
-    IF outcome = 'done' THEN
-      UPDATE chat_sessions c SET status = 'active', mitra_id = mitra WHERE c.id = session;
-    END IF;
-  END IF;
-  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
-    LEFT JOIN mitra_availability_state v ON v.mitra_id = mitra;
-END $$;
-
--- One that has ended in this way already is done.
-CREATE FUNCTION availability_end(session uuid, how chat_sessions.status%TYPE)
-RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
-DECLARE
-  present chat_sessions.status%TYPE;
-  holder uuid;
-BEGIN
-  SELECT c.status, c.mitra_id INTO present, holder
-      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
-  IF NOT FOUND THEN
-    outcome := 'unknown';
-  ELSIF present = how THEN
-    outcome := 'done';
-  ELSIF present IN ('active', 'pending_payment') THEN
-    outcome := 'done';
-    UPDATE chat_sessions c SET status = how WHERE c.id = session;
-  ELSE
-    outcome := 'taken';
-  END IF;
-  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
-    LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
-END $$;
-
--- A session that waits for a payment runs: it keeps its place, so no state is changed, or locked.
-CREATE FUNCTION availability_extend(session uuid, paid boolean)
-RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
-DECLARE
-  want chat_sessions.status%TYPE := CASE WHEN paid THEN 'active' ELSE 'pending_payment' END;
-  present chat_sessions.status%TYPE;
-  holder uuid;
-BEGIN
-  SELECT c.status, c.mitra_id INTO present, holder
-      FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
-  IF NOT FOUND THEN
-    outcome := 'unknown';
-  ELSIF present IN ('active', 'pending_payment') THEN
-    outcome := 'done';
-    UPDATE chat_sessions c SET status = want WHERE c.id = session AND present <> want;
-  ELSE
-    outcome := 'taken';
-  END IF;
-  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
-    LEFT JOIN mitra_availability_state v ON v.mitra_id = holder;
-END $$;
-
--- One row changes hands, so that nobody ever sees the session with both mitras, or with none. One
--- that the mitra has already is done.
-CREATE FUNCTION availability_reroute(session uuid, mitra uuid, most integer)
+-- availability_session gives a session that is searching to a mitra (both are given), moves one that
+-- runs to another (no status is), or gives it another status (no mitra is). What is so already is
+-- done. One row changes hands, so that nobody ever sees a session with two mitras, or with none.
+--
+-- A mitra may have one session more as long as it is active and has fewer than it may. Under the lock
+-- of its state all is read where it is stored: the sessions in their table, is_active in its own, the
+-- limit in app_config. So rows that no trigger saw count, and a lowered limit applies from its commit.
+-- The caller's limit, which may be older, applies if it is lower, or if app_config has none that makes
+-- sense.
+CREATE FUNCTION availability_session(
+  session uuid, mitra uuid, want chat_sessions.status%TYPE, known integer)
 RETURNS TABLE (outcome text, status text, state mitra_availability_state) LANGUAGE plpgsql AS $$
 DECLARE
   present chat_sessions.status%TYPE;
   holder uuid;
+  runs boolean;
 BEGIN
   PERFORM FROM mitras m WHERE m.id = mitra FOR KEY SHARE;
-  IF FOUND THEN
+  IF FOUND OR mitra IS NULL THEN
     SELECT c.status, c.mitra_id INTO present, holder
       FROM chat_sessions c WHERE c.id = session FOR NO KEY UPDATE;
   END IF;
-  IF NOT FOUND THEN
+  IF FOUND THEN
+    runs := present IN ('active', 'pending_payment');
+    outcome := CASE
+      WHEN present = coalesce(want, present) AND coalesce(mitra = holder, mitra IS NULL) AND (runs OR mitra IS NULL)
+      THEN 'done'
+      WHEN CASE WHEN mitra IS NULL OR want IS NULL THEN runs ELSE present = 'searching' END IS NOT TRUE
+      THEN 'taken'
+      WHEN mitra IS NULL THEN 'done' END;
+  ELSE
     outcome := 'unknown';
-  ELSIF present IN ('active', 'pending_payment') THEN
+  END IF;
+  IF outcome IS NULL THEN
+    IF NOT EXISTS (SELECT FROM mitra_availability a WHERE a.mitra_id = mitra) THEN -- triggers were off
+      INSERT INTO mitra_availability (mitra_id, is_active)
+        SELECT m.id, coalesce(m.is_active, false) FROM mitras m WHERE m.id = mitra
+      ON CONFLICT (mitra_id) DO NOTHING;
+    END IF;
     PERFORM FROM mitra_availability a WHERE a.mitra_id IN (holder, mitra)
       ORDER BY a.mitra_id FOR NO KEY UPDATE;
-    outcome := CASE WHEN holder = mitra THEN 'done' ELSE availability_room(mitra, most) END;
-    IF outcome = 'done' AND holder IS DISTINCT FROM mitra THEN
-      UPDATE chat_sessions c SET mitra_id = mitra WHERE c.id = session;
-    END IF;
-  ELSE
-    outcome := 'taken';
+    -- A statement of its own: it sees what was committed while the lock was waited for.
+    SELECT CASE WHEN m.is_active IS NOT TRUE THEN 'inactive'
+                WHEN (SELECT count(*) FROM chat_sessions c
+                       WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))
+                  >= least(known, (SELECT min(btrim(s.value::text, E' \t\n\r')::integer) FROM app_config s
+                       WHERE s.key = 'max_customers_per_mitra'
+                         AND btrim(s.value::text, E' \t\n\r') ~ '^(0|[1-9][0-9]{0,7}|100000000)$'))
+                THEN 'full' ELSE 'done' END
+      INTO outcome FROM mitras m WHERE m.id = mitra;
   END IF;
-  RETURN QUERY SELECT outcome, present::text, v FROM (SELECT) AS once
+  IF outcome = 'done' THEN
+    UPDATE chat_sessions c SET status = coalesce(want, c.status), mitra_id = coalesce(mitra, c.mitra_id)
+     WHERE c.id = session
+       AND (c.status, c.mitra_id) IS DISTINCT FROM (coalesce(want, c.status), coalesce(mitra, c.mitra_id));
+  END IF;
+  RETURN QUERY SELECT outcome, coalesce(want, present)::text, v FROM (SELECT) AS once
     LEFT JOIN mitra_availability_state v ON v.mitra_id IN (holder, mitra);
 END $$;
 
@@ -614,39 +537,6 @@ BEGIN
     FROM mitra_availability_state v WHERE v.mitra_id = ANY (ids);
 END $$;
 
--- A heartbeat that the mirror could not take. It is of this server's clock: that of the replica
--- which was asked does not matter. It takes a version, so an auto-offline that was judged before
--- changes nothing, and the feed brings it to the mirror.
-CREATE FUNCTION availability_beat(mitra uuid)
-RETURNS TABLE (outcome text, state mitra_availability_state) LANGUAGE plpgsql AS $$
-DECLARE
-  active boolean;
-  was boolean;
-  moment timestamptz;
-BEGIN
-  SELECT m.is_active INTO active FROM mitras m WHERE m.id = mitra FOR KEY SHARE;
-  IF NOT FOUND THEN
-    outcome := 'unknown';
-    RETURN NEXT;
-    RETURN;
-  END IF;
-  SELECT s.is_online INTO was FROM mitra_online_status s WHERE s.mitra_id = mitra FOR NO KEY UPDATE;
-  outcome := CASE WHEN active IS NOT TRUE THEN 'inactive' WHEN was IS NOT TRUE THEN 'offline' ELSE 'done' END;
-  IF outcome = 'done' THEN
-    PERFORM FROM mitra_availability a WHERE a.mitra_id = mitra FOR NO KEY UPDATE;
-    moment := clock_timestamp(); -- after all waiting
-    -- One of a time to come, by a clock that is ahead, stays: it counts until then. One that is more
-    -- than a day ahead is none for the mirror.
-    UPDATE mitra_online_status s
-       SET last_heartbeat_at = CASE WHEN s.last_heartbeat_at BETWEEN moment AND moment + interval '1 day'
-                               THEN s.last_heartbeat_at ELSE moment END, updated_at = moment
-     WHERE s.mitra_id = mitra;
-    UPDATE mitra_availability a SET version = a.version + 1, changed_xid = DEFAULT WHERE a.mitra_id = mitra;
-  END IF;
-  RETURN QUERY SELECT outcome, v FROM (SELECT) AS once
-    LEFT JOIN mitra_availability_state v ON v.mitra_id = mitra;
-END $$;
-
 -- The mirror took a heartbeat behind the judgement for which a mitra was set offline: that is taken
 -- back, unless the mitra has gone online or offline since.
 CREATE FUNCTION availability_revive(ids uuid[])
@@ -693,14 +583,18 @@ CREATE CONSTRAINT TRIGGER availability_sign_in AFTER INSERT OR UPDATE OF mitra_i
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.mitra_id IS NOT NULL AND NEW.revoked_at IS NULL)
   EXECUTE FUNCTION availability_of_sign_in();
 
--- # Names, for the administrator's list
+-- # Rights, and names for the administrator's list
 
 DO $$
+DECLARE name text;
 BEGIN
-  -- As for the other triggers. A moment without time zone is UTC.
-  EXECUTE format('ALTER FUNCTION availability_of_sign_in() SET search_path = %I, pg_temp', current_schema());
-  ALTER FUNCTION availability_of_sign_in() SET timezone = 'UTC';
-  REVOKE EXECUTE ON FUNCTION availability_of_sign_in() FROM PUBLIC;
+  -- With the owner's rights nothing may be found that somebody else put in the way. Nobody else may
+  -- make a trigger of them, on a table of their own that says what they like.
+  FOREACH name IN ARRAY ARRAY['of_mitras', 'of_status', 'of_sessions', 'of_truncate', 'of_sign_in', 'repair'] LOOP
+    EXECUTE format('ALTER FUNCTION availability_%s() SET search_path = %I, pg_temp', name, current_schema());
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION availability_%s() FROM PUBLIC', name);
+  END LOOP;
+  ALTER FUNCTION availability_of_sign_in() SET timezone = 'UTC'; -- of a moment without time zone
 
   -- The function has the rights of this role. Without these nobody could sign in any more.
   IF NOT (has_any_column_privilege('mitras', 'UPDATE') AND has_any_column_privilege('auth_sessions', 'UPDATE')) THEN

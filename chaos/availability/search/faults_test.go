@@ -156,6 +156,10 @@ func (w *world) sourceIsBack() {
 			"SELECT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = 'search_children'::regclass)").Scan(&child) == nil
 	})
 	w.child = child
+	// What staysAway put back may be among what was lost.
+	w.must("UPDATE app_config SET value = to_jsonb($1::int) WHERE key = 'stale_after_seconds' AND value = to_jsonb($2::int)",
+		int(staleAfter.Seconds()), int(shortStale.Seconds()))
+	w.rdb.Publish(context.Background(), "config:invalidate", "x")
 	w.limited()
 }
 
@@ -277,7 +281,7 @@ const heartbeatKey, capacityKey, unheardKey = "mitra:heartbeat:", "mitra:capacit
 // shared are the keys that all mitras share, and the type of each.
 var shared = []struct{ key, is string }{
 	{"mitras:online", "set"}, {"mitras:deactivated", "set"}, {"mitras:version", "hash"},
-	{"mitras:condemned", "hash"}, {"mitras:seeded", "string"}, {"mitras:fed", "hash"},
+	{"mitras:seeded", "string"}, {"mitras:fed", "hash"},
 	{"availability:snapshot", "string"}, {"availability:snapshot:computing", "string"},
 	{"availability:offline", "hash"},
 }
@@ -336,12 +340,12 @@ func (w *world) mayLose(key, id string) {
 // deleteKey deletes a key: of the mirror, or of the janitors.
 func (w *world) deleteKey() {
 	key, id := w.ofMitra()
-	switch n := w.rng.IntN(15); {
+	switch n := w.rng.IntN(14); {
 	case n < len(shared):
 		key, id = shared[n].key, ""
 		w.all = w.all || structures[key]
-	case n < 12:
-		key, id = []string{"janitor:leader", "janitor:witness", "janitor:log"}[n-9], ""
+	case n < len(shared)+3:
+		key, id = []string{"janitor:leader", "janitor:witness", "janitor:log"}[n-len(shared)], ""
 	}
 	w.say("  %s", key)
 	w.mayLose(key, id)
@@ -356,7 +360,7 @@ func (w *world) mar() {
 	ctx, id := context.Background(), w.any()
 	w.marred[id] = true
 	version, _ := w.rdb.HGet(ctx, "mitras:version", id).Int64()
-	switch n := w.rng.IntN(8); n {
+	switch n := w.rng.IntN(7); n {
 	case 0:
 		w.rdb.SRem(ctx, "mitras:online", id)
 	case 1:
@@ -368,11 +372,9 @@ func (w *world) mar() {
 	case 4:
 		w.rdb.HSet(ctx, "mitras:version", id, []string{"x", "nan", "1e9", "9223372036854775807"}[w.rng.IntN(4)])
 	case 5:
-		w.rdb.HSet(ctx, "mitras:condemned", id, []string{"x", "0", "-1", "1e3"}[w.rng.IntN(4)])
-	case 6:
 		w.lost(true, false, id)
 		w.rdb.Set(ctx, heartbeatKey+id, time.Now().UTC().Add(-time.Hour).Format(iso), 0)
-	case 7:
+	case 6:
 		w.rdb.Set(ctx, heartbeatKey+id, []string{"now", "", "9999-12-31T23:59:59.999Z"}[w.rng.IntN(3)], 0)
 	}
 	w.say("  %s", id)
@@ -392,8 +394,10 @@ func (w *world) staysAway() {
 		}
 		return true
 	})
-	// Heartbeats may have become required a moment ago: every replica has to hear that it is longer.
+	// Heartbeats may have become required a moment ago: every replica has to hear that it is longer,
+	// also where Redis has lost since when.
 	w.advance(time.Hour)
+	w.rdb.HSetNX(context.Background(), "availability:offline", "not_required", time.Now().Add(-3*time.Hour).UnixMilli())
 	begun := time.Now()
 	w.until("replicas have looked", time.Minute, func() bool {
 		return !slices.ContainsFunc(w.replicas, func(r *replica) bool { return !r.Health().LookedAt.After(begun) })

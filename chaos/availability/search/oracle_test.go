@@ -219,18 +219,19 @@ func (w *world) voidSigns() {
 type flip struct {
 	mitra string
 	at    time.Time
+	back  bool // the program, or the mitra itself, set it online again since
 }
 
 // flips takes those that the oracle has not judged yet.
 func (w *world) flips() (flips []flip) {
-	rows, err := w.db.Query(context.Background(), "DELETE FROM search_flips RETURNING mitra::text, at")
+	rows, err := w.db.Query(context.Background(), "DELETE FROM search_flips RETURNING mitra::text, at, back")
 	if err != nil {
 		return nil
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var f flip
-		if rows.Scan(&f.mitra, &f.at) != nil {
+		if rows.Scan(&f.mitra, &f.at, &f.back) != nil {
 			return flips
 		}
 		flips = append(flips, f)
@@ -252,7 +253,7 @@ func (w *world) judgeFlips() {
 			age = f.at.Sub(s.source)
 		}
 		w.say("  %s went offline, its last sign of life was acknowledged %s before", f.mitra, age)
-		if age > staleAfter-w.slack() {
+		if age > staleAfter-w.slack() || f.back {
 			continue
 		}
 		back := func() bool {

@@ -29,7 +29,7 @@ const watch = `
 CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$
   SELECT pg_catalog.clock_timestamp() +
          coalesce(nullif(pg_catalog.current_setting('search.skew', true), ''), '0')::interval $$;
-CREATE TABLE search_flips (seq bigint GENERATED ALWAYS AS IDENTITY, mitra uuid, at timestamptz);
+CREATE TABLE search_flips (mitra uuid, at timestamptz, back boolean NOT NULL DEFAULT false);
 CREATE FUNCTION search_flip() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO search_flips (mitra, at) VALUES (NEW.mitra_id, pg_catalog.clock_timestamp());
@@ -38,6 +38,14 @@ END $$;
 CREATE TRIGGER search_flip AFTER UPDATE ON mitra_online_status FOR EACH ROW
   WHEN (OLD.is_online AND NOT NEW.is_online AND pg_catalog.current_query() ~ 'availability_auto_offline\(')
   EXECUTE FUNCTION search_flip();
+CREATE FUNCTION search_back() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE search_flips SET back = true WHERE mitra = NEW.mitra_id;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER search_back AFTER UPDATE ON mitra_online_status FOR EACH ROW
+  WHEN (NOT OLD.is_online AND NEW.is_online AND pg_catalog.current_query() ~ 'availability_(revive|set_online)\(')
+  EXECUTE FUNCTION search_back();
 CREATE TABLE search_limit (most integer);
 INSERT INTO search_limit VALUES (3);
 CREATE TABLE search_excess (mitra uuid, sessions integer, most integer);

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -114,6 +115,8 @@ const (
 	episodeSteps = 80
 	// hungSteps is how many steps a transaction hangs for at most: many of them have to wait for it.
 	hungSteps = 4
+	// clockSteps is how exact the time of a look is that another replica took.
+	clockSteps = 5 * time.Millisecond
 )
 
 // plan are the steps of a seed.
@@ -330,8 +333,8 @@ func (w *world) toggleChild() {
 	if w.child {
 		if w.raw("ALTER TABLE search_children NO INHERIT chat_sessions") {
 			w.child = false
-			// One that leaves again before a replica has looked leaves no trace.
-			w.unseen = w.unseen || time.Since(w.came) < within
+			// One that leaves again before the feed has looked leaves no trace.
+			w.unseen = w.unseen || time.Since(w.came) < within && !w.lookedSince(w.came)
 		}
 		return
 	}
@@ -339,6 +342,13 @@ func (w *world) toggleChild() {
 	if w.raw("ALTER TABLE search_children INHERIT chat_sessions") {
 		w.child, w.came = true, time.Now()
 	}
+}
+
+// lookedSince reports whether the feed has brought everything from a look that began later.
+func (w *world) lookedSince(at time.Time) bool {
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool {
+		return r.Health().FeedAt.After(at.Add(clockSteps))
+	})
 }
 
 // hang begins a transaction that stays open, and changes something, or locks a table.
@@ -402,16 +412,11 @@ func (w *world) timePasses() {
 	w.advance(d.Round(time.Millisecond))
 }
 
-// sweep has the silent set offline. The commit may take its time, while marks are lost as by a
-// failover of Redis, and heartbeats are taken.
+// sweep has the silent set offline. The commit may take its time, while heartbeats are taken.
 func (w *world) sweep() {
 	rng := rand.New(rand.NewPCG(w.rng.Uint64(), 6))
 	if w.chance(1, 2) {
 		during := func() {
-			if rng.IntN(4) > 0 {
-				w.say("  during the commit: marks are lost")
-				w.rdb.Del(context.Background(), "mitras:condemned")
-			}
 			for _, id := range w.ids {
 				switch r := w.replicas[rng.IntN(len(w.replicas))]; rng.IntN(6) {
 				case 0, 1, 2:

@@ -34,7 +34,6 @@ const (
 	pollEvery = 5 * time.Millisecond
 	// mitrasOf is fewer than those of whom most may not go offline at once.
 	mitrasOf = 5
-	places   = 3
 )
 
 // world is one episode: both stores, two replicas, and what the oracle knows.

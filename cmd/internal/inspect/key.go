@@ -137,7 +137,6 @@ var mirrorKeys = []struct{ prefix, is string }{
 	{"mitras:online", "the mitras who are online"},
 	{"mitras:deactivated", "the mitras who may not work"},
 	{"mitras:version", "the version that was applied of each mitra"},
-	{"mitras:condemned", "the mitras who are being set offline"},
 	{"mitras:seeded", "the sign that the mirror is whole"},
 	{"availability:", "a note that is recreated automatically"},
 }
@@ -158,7 +157,6 @@ func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string
 	version := p.HGet(ctx, r.keys.Prefix+"mitras:version", id)
 	online := p.SIsMember(ctx, r.keys.Prefix+"mitras:online", id)
 	revoked := p.SIsMember(ctx, r.keys.Prefix+"mitras:deactivated", id)
-	condemned := p.HExists(ctx, r.keys.Prefix+"mitras:condemned", id)
 	beat := p.Get(ctx, r.keys.Prefix+"mitra:heartbeat:"+id)
 	sessions := p.Get(ctx, r.keys.Prefix+"mitra:capacity:"+id)
 	if err := exec(ctx, p, "the mirror"); err != nil || version.Err() != nil {
@@ -170,9 +168,6 @@ func (r *Reader) mirrored(ctx context.Context, id string, now time.Time) (string
 	}
 	if revoked.Val() {
 		state += ", deactivated"
-	}
-	if condemned.Val() {
-		state += ", and being set offline for silence"
 	}
 	last := "no heartbeat is known"
 	if at, err := time.Parse(time.RFC3339, beat.Val()); err == nil {

@@ -60,10 +60,7 @@ func (a *API) mitras(c *call) error {
 }
 
 func listing(c *call) (l postgres.Listing, err error) {
-	q, err := c.query("online", "sort", "after", "limit")
-	if err != nil {
-		return l, err
-	}
+	q := c.params
 	if l.Limit, err = number(q, "limit", 1, mostMitras, defaultMitras); err != nil {
 		return l, err
 	}
@@ -87,9 +84,6 @@ func listing(c *call) (l postgres.Listing, err error) {
 }
 
 func (a *API) countOnline(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	n, err := a.mirror.CountOnline(c.Context())
 	if err != nil {
 		return err
@@ -138,13 +132,6 @@ type settings struct {
 	StaleSeconds int  `json:"stale_after_seconds"`
 	RequirePing  bool `json:"require_ping"`
 	PingSeconds  int  `json:"heartbeat_cadence_seconds"`
-}
-
-func (a *API) settings(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
-	return a.answerSettings(c)
 }
 
 func (a *API) answerSettings(c *call) error {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,7 +66,7 @@ type API struct {
 	atSource  *semaphore.Weighted // limits heartbeats at the source
 	changes   *changesAsked
 	seconds   *prometheus.HistogramVec
-	counting  counting
+	counts    atomic.Pointer[Counts]
 }
 
 // New returns an API.
@@ -127,34 +128,36 @@ type route struct {
 	method, path string
 	who          []token.UserType // nil: everybody, without a token
 	do           func(c *call) error
+	query        []string // parameters that it knows
+	noBody       bool     // also of those that do not get
 }
 
 func (a *API) routes() []route {
 	who := func(types ...token.UserType) []token.UserType { return types }
 	return []route{
-		{"POST", "/api/v1/mitra/heartbeat", who(token.Mitra), a.heartbeat},
-		{"POST", "/api/v1/mitra/online", who(token.Mitra), a.online},
-		{"POST", "/api/v1/mitra/offline", who(token.Mitra), a.offline},
-		{"GET", "/api/v1/mitra/status", who(token.Mitra), a.status},
+		{"POST", "/api/v1/mitra/heartbeat", who(token.Mitra), a.heartbeat, nil, true},
+		{"POST", "/api/v1/mitra/online", who(token.Mitra), a.online, nil, true},
+		{"POST", "/api/v1/mitra/offline", who(token.Mitra), a.offline, nil, true},
+		{"GET", "/api/v1/mitra/status", who(token.Mitra), a.status, nil, true},
 
-		{"GET", "/api/v1/availability", token.UserTypes, a.snapshot},
-		{"GET", "/api/v1/available", who(token.Service), a.available},
-		{"POST", "/api/v1/sessions/{id}/accept", who(token.Service), a.accept},
-		{"POST", "/api/v1/sessions/{id}/end", who(token.Service), a.end},
-		{"POST", "/api/v1/sessions/{id}/extend", who(token.Service), a.extend},
-		{"POST", "/api/v1/sessions/{id}/reroute", who(token.Service), a.reroute},
-		{"GET", "/api/v1/mitras/{id}/reachable", who(token.Service, token.Admin), a.reachable},
+		{"GET", "/api/v1/availability", token.UserTypes, a.snapshot, nil, true},
+		{"GET", "/api/v1/available", who(token.Service), a.available, []string{"limit"}, true},
+		{"POST", "/api/v1/sessions/{id}/accept", who(token.Service), a.accept, nil, false},
+		{"POST", "/api/v1/sessions/{id}/end", who(token.Service), a.end, nil, false},
+		{"POST", "/api/v1/sessions/{id}/extend", who(token.Service), a.extend, nil, false},
+		{"POST", "/api/v1/sessions/{id}/reroute", who(token.Service), a.reroute, nil, false},
+		{"GET", "/api/v1/mitras/{id}/reachable", who(token.Service, token.Admin), a.reachable, nil, true},
 
-		{"GET", "/api/v1/mitras", who(token.Admin), a.mitras},
-		{"PUT", "/api/v1/mitras/{id}", who(token.Admin), a.setActive},
-		{"GET", "/api/v1/online", who(token.Admin), a.countOnline},
-		{"GET", "/api/v1/config", who(token.Admin), a.settings},
-		{"PUT", "/api/v1/config/{name}", who(token.Admin), a.putSetting},
+		{"GET", "/api/v1/mitras", who(token.Admin), a.mitras, []string{"online", "sort", "after", "limit"}, true},
+		{"PUT", "/api/v1/mitras/{id}", who(token.Admin), a.setActive, nil, false},
+		{"GET", "/api/v1/online", who(token.Admin), a.countOnline, nil, true},
+		{"GET", "/api/v1/config", who(token.Admin), a.answerSettings, nil, true},
+		{"PUT", "/api/v1/config/{name}", who(token.Admin), a.putSetting, nil, false},
 
 		{"GET", openAPIPath, nil, func(c *call) error {
 			c.write(http.StatusOK, "application/yaml", openAPI)
 			return nil
-		}},
+		}, nil, false},
 	}
 }
 
@@ -174,11 +177,17 @@ func (a *API) handler(r route) http.Handler {
 	})
 }
 
-func (a *API) answer(c *call, r route) error {
+func (a *API) answer(c *call, r route) (err error) {
+	if r.who == nil {
+		return r.do(c)
+	}
 	if err := a.admit(c, r); err != nil {
 		return err
 	}
-	if r.method == http.MethodGet && r.who != nil { // a body with parameters would be ignored
+	if c.params, err = c.query(r.query...); err != nil {
+		return err
+	}
+	if r.noBody { // one with parameters would be ignored
 		if err := c.empty(); err != nil {
 			return err
 		}
@@ -187,9 +196,6 @@ func (a *API) answer(c *call, r route) error {
 }
 
 func (a *API) admit(c *call, r route) (err error) {
-	if r.who == nil {
-		return nil
-	}
 	given := c.Header.Values("Authorization")
 	if len(given) > 1 { // a gateway in front may have checked another one
 		return badToken.because("Authorization is given more than once")

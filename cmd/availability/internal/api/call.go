@@ -26,6 +26,7 @@ type call struct {
 	*http.Request
 	w      http.ResponseWriter
 	caller token.Caller
+	params url.Values
 	code   int // of the answer; 0: none yet
 }
 
@@ -69,28 +70,17 @@ func (c *call) id(name string) (string, error) {
 	return id, nil
 }
 
-// body reads one JSON object. It refuses unknown and repeated members, and query parameters, which
-// a client may have meant as members.
+// body reads one JSON object. It refuses unknown and repeated members.
 func (c *call) body(v any) error {
 	kind, _, err := mime.ParseMediaType(c.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return wrongType.because("expected Content-Type: application/json")
-	}
-	if _, err := c.query(); err != nil {
-		return err
 	}
 	raw, err := c.read()
 	if err == nil {
 		err = exact.Unmarshal(raw, v)
 	}
 	return badBody(err)
-}
-
-func (c *call) noBody() error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
-	return c.empty()
 }
 
 func (c *call) empty() error {

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,16 +23,12 @@ type Counts struct {
 
 const countEvery = 2 * time.Second
 
-type counting struct {
-	mu    sync.Mutex
-	known Counts
-}
-
 // Counts returns the last result of Run.
-func (a *API) Counts() Counts {
-	a.counting.mu.Lock()
-	defer a.counting.mu.Unlock()
-	return a.counting.known
+func (a *API) Counts() (known Counts) {
+	if last := a.counts.Load(); last != nil {
+		known = *last
+	}
+	return known
 }
 
 // Run counts mitras, for status and metrics, until ctx ends.
@@ -43,13 +38,11 @@ func (a *API) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		a.counting.mu.Lock()
-		if found.Error != "" {
-			a.counting.known.Error = found.Error
-		} else {
-			a.counting.known = found
+		if why := found.Error; why != "" {
+			found = a.Counts()
+			found.Error = why
 		}
-		a.counting.mu.Unlock()
+		a.counts.Store(&found)
 		if !wait.For(ctx, countEvery) {
 			return nil
 		}

@@ -35,6 +35,8 @@ type knowsNobody struct {
 	err error // what it answers
 }
 
+func (*knowsNobody) Clock() *availability.Clock { return nil }
+
 func (s *knowsNobody) Settings(context.Context) (availability.Settings, error) {
 	return availability.Settings{MaxCustomers: 3, StaleAfter: time.Minute, PingInterval: time.Second}, nil
 }

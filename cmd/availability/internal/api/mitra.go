@@ -15,9 +15,6 @@ const heartbeatsAtSource = 8
 // heartbeat costs one round trip to Redis. If Redis cannot accept it, or does not know whether the
 // mitra is online, it asks the source.
 func (a *API) heartbeat(c *call) error {
-	if err := c.noBody(); err != nil {
-		return err
-	}
 	beat, err := a.mirror.Heartbeat(c.Context(), c.caller.Subject)
 	switch {
 	case canceled(c.Context(), err):
@@ -72,9 +69,6 @@ func (a *API) heartbeatAtSource(c *call) error {
 }
 
 func (a *API) online(c *call) error {
-	if err := c.noBody(); err != nil {
-		return err
-	}
 	_, err := a.mirror.Online(c.Context(), c.caller.Subject)
 	if errors.Is(err, availability.ErrInactive) {
 		return deactivated.because("an administrator has deactivated this mitra")
@@ -86,9 +80,6 @@ func (a *API) online(c *call) error {
 }
 
 func (a *API) offline(c *call) error {
-	if err := c.noBody(); err != nil {
-		return err
-	}
 	if _, err := a.mirror.Offline(c.Context(), c.caller.Subject); err != nil {
 		return err
 	}
@@ -109,9 +100,6 @@ type mitraStatus struct {
 }
 
 func (a *API) status(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	settings, err := a.mirror.Settings(c.Context())
 	if err != nil {
 		return err

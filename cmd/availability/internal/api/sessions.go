@@ -11,9 +11,6 @@ import (
 )
 
 func (a *API) snapshot(c *call) error {
-	if _, err := c.query(); err != nil {
-		return err
-	}
 	s, err := a.mirror.Snapshot(c.Context())
 	if err != nil {
 		return err
@@ -25,11 +22,7 @@ func (a *API) snapshot(c *call) error {
 const mostAvailable = 1_000_000
 
 func (a *API) available(c *call) error {
-	q, err := c.query("limit")
-	if err != nil {
-		return err
-	}
-	limit, err := number(q, "limit", 1, mostAvailable, 0)
+	limit, err := number(c.params, "limit", 1, mostAvailable, 0)
 	if err != nil {
 		return err
 	}
@@ -120,9 +113,6 @@ func (a *API) extend(c *call) error {
 func (a *API) reachable(c *call) error {
 	id, err := c.id("id")
 	if err != nil {
-		return err
-	}
-	if _, err := c.query(); err != nil {
 		return err
 	}
 	r, err := a.mirror.Reachable(c.Context(), id)

@@ -208,33 +208,6 @@ func (s *keyServer) has(t testing.TB, keys map[string]crypto.PublicKey) {
 	s.raw.Store(&raw)
 }
 
-func TestKeysOfAURLAreReadAnewForAKidThatIsNotKnown(t *testing.T) {
-	t.Parallel()
-	s := newKeyServer(t)
-	first, second := ecKey(t), ecKey(t)
-	v, err := New(t.Context(), Config{JWKS: s.URL, Again: time.Nanosecond, Logger: quiet})
-	require.NoError(t, err, "a server that is away does not keep a replica from starting")
-	one := signed(t, jwt.SigningMethodES256, "1", first, claimsOf(Service, "s"))
-	_, err = v.Verify(t.Context(), one)
-	require.ErrorIs(t, err, ErrNoKeys)
-	s.has(t, map[string]crypto.PublicKey{"1": first.Public()})
-	_, err = v.Verify(t.Context(), one)
-	require.NoError(t, err)
-	asked := s.asked.Load()
-	_, err = v.Verify(t.Context(), one)
-	require.NoError(t, err)
-	require.Equal(t, asked, s.asked.Load(), "a known key is not asked for")
-
-	s.has(t, map[string]crypto.PublicKey{"2": second.Public()})
-	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, "2", second, claimsOf(Service, "s")))
-	require.NoError(t, err)
-	refusedFor(t, v, one, "no key fits") // it was withdrawn
-	s.raw.Store(nil)
-	refusedFor(t, v, one, "no key fits")
-	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, "2", second, claimsOf(Service, "s")))
-	require.NoError(t, err, "the last known keys apply")
-}
-
 func TestNobodyCanMakeItAskForKeysAllTheTime(t *testing.T) {
 	t.Parallel()
 	s := newKeyServer(t)

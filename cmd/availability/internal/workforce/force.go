@@ -159,7 +159,7 @@ func (f *Force) poll(ctx context.Context) {
 	case err != nil:
 		f.failed(err)
 	default:
-		f.count(func(c *Counts) { c.Polls++; c.Answers[a.source]++ })
+		f.count(func(c *Counts) { c.Answers[a.source]++ })
 	}
 }
 
@@ -297,7 +297,6 @@ func (a *app) step(ctx context.Context) time.Duration {
 		case "online":
 			c.WentOnline++
 		case "offline":
-			c.WentOffline++
 		default:
 			c.Heartbeats++
 			c.Beat.Add(got.got.Sub(got.sent))

@@ -20,15 +20,13 @@ import (
 type Counts struct {
 	Online, Dead int // now, as the apps know
 
-	Heartbeats  int
-	InPostgres  int // heartbeats for which Redis alone could not answer
-	NotOnline   int // refused as not online, or deactivated
-	WentOnline  int
-	WentOffline int
+	Heartbeats int
+	InPostgres int // heartbeats for which Redis alone could not answer
+	NotOnline  int // refused as not online, or deactivated
+	WentOnline int
 
 	Accepted, Rerouted, Ended int // sessions
 
-	Polls   int
 	Answers map[string]int // to customers and the dispatcher, by Availability-Source
 
 	Failed      int // requests without an answer, or with a failure
@@ -69,29 +67,22 @@ func (f *Force) Counts() Counts {
 	return c
 }
 
-// Show runs a workforce, and shows its progress until ctx ends: each second in one line of a
-// terminal, else in a line every ten. A summary follows. It fails if nobody could go online.
-func Show(ctx context.Context, f *Force, t *Truth, out io.Writer, terminal bool) error {
-	every, line := 10*time.Second, "%5.0fs  %s\n"
-	if terminal { // in the line's place, cut at the right edge
-		every, line = time.Second, "\r\x1b[K\x1b[?7l%5.0fs  %s\x1b[?7h"
-	}
+// Show runs a workforce until ctx ends, and describes each stretch of time, and then all of it. It
+// fails if nobody could go online.
+func Show(ctx context.Context, f *Force, t *Truth, out io.Writer, every time.Duration) error {
 	began := time.Now()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f.Run(ctx)
-	}()
-	f.Watch(ctx, t, every, func(text string) { fmt.Fprintf(out, line, time.Since(began).Seconds(), text) })
-	<-ended
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx) })
+	f.Watch(ctx, t, every, func(text string) {
+		fmt.Fprintf(out, "%5.0fs  %s\n", time.Since(began).Seconds(), text)
+	})
+	running.Wait()
 	c := f.Counts()
-	if err := summary(out, &c, time.Since(began)); err != nil {
-		return err
+	_, err := fmt.Fprintf(out, "in all: %s\n", describe(&c, &Counts{}, time.Since(began), ""))
+	if err == nil && c.WentOnline == 0 {
+		err = fmt.Errorf("nobody could go online: %w", cmp.Or(c.LastFailure, errors.New("there was no time to")))
 	}
-	if c.WentOnline == 0 {
-		return fmt.Errorf("nobody could go online: %w", cmp.Or(c.LastFailure, errors.New("there was no time to")))
-	}
-	return nil
+	return err
 }
 
 // Watch describes until ctx ends what happened since the last time.
@@ -109,53 +100,27 @@ func (f *Force) Watch(ctx context.Context, t *Truth, every time.Duration, say fu
 
 func describe(c, before *Counts, since time.Duration, stores string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "online: apps %d%s  dead %d  sessions %d  heartbeats/s %.0f", c.Online, stores, c.Dead,
-		c.Accepted-c.Ended, float64(c.Heartbeats-before.Heartbeats)/max(since.Seconds(), 1e-9))
+	fmt.Fprintf(&b, "online: apps %d%s  dead %d  heartbeats/s %.0f (p99 %v)", c.Online, stores, c.Dead,
+		float64(c.Heartbeats-before.Heartbeats)/max(since.Seconds(), 1e-9), c.Beat.Quantile(0.99).Round(time.Millisecond))
 	for _, more := range []struct {
 		format string
 		n      int
 	}{
-		{" (asked Postgres %d)", c.InPostgres - before.InPostgres},
-		{" (not online %d)", c.NotOnline - before.NotOnline},
+		{"  in Postgres %d", c.InPostgres - before.InPostgres},
+		{"  not online %d", c.NotOnline - before.NotOnline},
+		{"  sessions accepted %d", c.Accepted - before.Accepted},
+		{", moved %d", c.Rerouted - before.Rerouted},
+		{", ended %d", c.Ended - before.Ended},
 		{"  failed %d", c.Failed - before.Failed},
 	} {
 		if more.n > 0 {
 			fmt.Fprintf(&b, more.format, more.n)
 		}
 	}
-	if text := answers(c.Answers, before.Answers); text != "" {
-		fmt.Fprintf(&b, "  answers: %s", text)
-	}
-	return b.String()
-}
-
-func answers(now, before map[string]int) string {
-	var parts []string
-	for _, source := range slices.Sorted(maps.Keys(now)) {
-		if n := now[source] - before[source]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d", source, n))
+	for _, source := range slices.Sorted(maps.Keys(c.Answers)) {
+		if n := c.Answers[source] - before.Answers[source]; n > 0 {
+			fmt.Fprintf(&b, "  %s %d", source, n)
 		}
 	}
-	return strings.Join(parts, ", ")
-}
-
-func summary(w io.Writer, c *Counts, took time.Duration) error {
-	const exact = 10 * time.Microsecond
-	_, err := fmt.Fprintf(w, `
-after %.1f s:
-  went online              %d times, offline %d times
-  heartbeats               %d, %.1f a second
-  acknowledged within      p50 %v, p99 %v
-  answered "not online"    %d
-  sessions                 accepted %d, moved %d, ended %d
-  polls                    %d
-  answers by source        %s
-  requests that failed     %d
-`, took.Seconds(), c.WentOnline, c.WentOffline, c.Heartbeats, float64(c.Heartbeats)/max(took.Seconds(), 1e-9),
-		c.Beat.Quantile(0.5).Round(exact), c.Beat.Quantile(0.99).Round(exact), c.NotOnline,
-		c.Accepted, c.Rerouted, c.Ended, c.Polls, answers(c.Answers, nil), c.Failed)
-	if c.LastFailure != nil {
-		fmt.Fprintf(w, "  last failure             %v\n", c.LastFailure)
-	}
-	return err
+	return b.String()
 }
