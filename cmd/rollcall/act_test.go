@@ -116,7 +116,9 @@ func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
 		var answer struct{ Reports []janitor.Report }
 		require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
 		require.NotEmpty(t, answer.Reports)
-		require.Empty(t, ask[inspect.Found](w, "find", imei).Owner)
+		var found inspect.Found
+		require.Equal(t, cli.ExitNo, w.answer(&found, "find", imei))
+		require.Empty(t, found.Owner)
 
 		code, _, stderr = act("resign")
 		require.Equal(t, cli.ExitOK, code, stderr)
@@ -136,11 +138,11 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 		w := newWorld(t, rw)
 		code, stdout, _ := w.run("wait", "--leader", "--timeout=1s")
 		require.Equal(t, cli.ExitNo, code)
-		require.Equal(t, "nobody leads\n", stdout)
+		require.Contains(t, stdout, "Nobody leads")
 		w.writes("dead", 0, imei)
 		code, stdout, _ = w.run("wait", "--gone", "dead", "--timeout=1s")
 		require.Equal(t, cli.ExitNo, code)
-		require.Contains(t, stdout, "1 entries still name it")
+		require.Contains(t, stdout, "1 entry still name it")
 
 		w.replica("one")
 		code, stdout, _ = w.run("wait", "--leader")
@@ -186,6 +188,7 @@ func TestAWrongUseIsNamed(t *testing.T) {
 	for args, want := range map[string]string{
 		"statsu":                      `unknown command "statsu": did you mean status?`,
 		"find":                        "expected an IMEI, got 0 arguments",
+		"list":                        "expected the name of an instance, got 0 arguments",
 		"why a b":                     "expected an IMEI or a key, got 2 arguments",
 		"pause":                       "expected a reason",
 		"pause x --http http://h":     "ADMIN_TOKEN: expected the replicas' token",

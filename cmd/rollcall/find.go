@@ -30,14 +30,21 @@ when it runs, and what was last wrong with what the device sent.`,
 				return err
 			}
 			if f.json {
-				return writeJSON(w, found)
-			}
-			if err := line(w, "%s", found.Sentence); err != nil || found.Fault == nil {
+				if err = writeJSON(w, found); err == nil && found.Owner == "" {
+					err = cli.ErrNo
+				}
 				return err
 			}
-			return showFault(w, *found.Fault)
+			err = line(w, "%s", found.Sentence)
+			if err == nil && found.Fault != nil {
+				err = showFault(w, *found.Fault)
+			}
+			if err == nil && found.Owner == "" {
+				err = cli.ErrNo
+			}
+			return err
 		}),
-		Notes: exits,
+		Notes: exitsNo + " That is: nobody holds it.",
 	}
 }
 

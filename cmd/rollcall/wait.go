@@ -28,8 +28,8 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			cli.Setting{Name: "leader", Default: "false", Switch: true, Value: cli.Bool(&leader),
 				Meaning: "until a replica leads, and has begun its term"},
 			cli.Setting{Name: "converged", Default: "false", Switch: true, Value: cli.Bool(&converged),
-				Meaning: "until a replica leads, nothing holds deletes, and each entry's owner lives: reads " +
-					"the whole registry each time"},
+				Meaning: "until a replica leads, nothing stops sweeping, each entry's owner lives, and each " +
+					"living instance has beaten since: reads the whole registry each time"},
 			cli.Setting{Name: "at-least", Default: "0", Value: cli.Number(&atLeast, 0, 1_000_000_000),
 				Meaning: "with --converged: until the registry has so many entries, too: a fleet that lost " +
 					"most of them has converged"},
@@ -54,10 +54,10 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			}
 		},
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			look := r.Led
+			look := inspect.Condition(r.Led)
 			switch {
 			case converged:
-				look = func(ctx context.Context) (bool, string, error) { return r.Converged(ctx, atLeast) }
+				look = r.Converging(atLeast)
 			case gone != "":
 				look = func(ctx context.Context) (bool, string, error) { return r.Gone(ctx, gone) }
 			}

@@ -84,7 +84,9 @@ func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 	for _, f := range change {
 		f(&cfg)
 	}
-	b.HTTP = newHTTP(cfg)
+	if b.HTTP = newHTTP(cfg); b.fleet != nil {
+		b.fleet.patience = fleetCall
+	}
 	return b
 }
 
@@ -151,7 +153,7 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 		{"another leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "ingest-2" }, []string{"ingest-2 leads"}},
 		{"nobody leads", func(s *Status) { s.Janitor.Leading, s.Janitor.Leader = false, "" }, []string{"nobody is known to lead"}},
 		{"a hold", func(s *Status) { s.Janitor.Witness.HeldFor, s.Janitor.Witness.Reason = 61, "gap" }, []string{
-			"held for 1m 01s more", "since hold “gap”",
+			"held: Redis has not been listened to", "since hold “gap”",
 		}},
 		{"a pause", func(s *Status) { s.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration", Until: until} }, []string{
 			"paused by ann: migration (until 2026-03-01T04:00:00Z)",

@@ -22,6 +22,7 @@ type Watch struct {
 	*Reader
 	reading  int
 	survey   *survey
+	hour     []timeline.Minute
 	serverAt time.Time
 	known    map[string]About
 	asked    map[string]int // tries since askedAt
@@ -77,6 +78,10 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 			return Status{}, err
 		}
 		w.serverAt = now
+		w.hour, err = timeline.ReadMinutes(ctx, w.client, w.keys.Minutes(), now)
+		if err != nil && !answered(err) && len(parts) == 1 { // the right is missing, or a key of another type
+			return Status{}, err
+		}
 	}
 	w.reading++
 	if err := w.readLogs(ctx, to, now); err != nil {
@@ -93,7 +98,19 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Losses, s.Overwritten = w.losses(now), w.overwritten(len(parts))
+	s.Losses, s.overwritten = w.losses(now, s.Instances), w.overwritten(len(parts))
+	s.hour, s.taken = w.hour, map[string]int{}
+	for _, e := range w.events {
+		switch ago := now.Sub(e.At); {
+		case e.Kind != timeline.Eviction:
+		case e.Sweep == "owners" || e.Sweep == "registry": // others delete no entries
+			if s.gone += e.Count; ago <= Lately {
+				s.evicted += e.Count
+			}
+		case e.Instance == "" && ago <= Lately:
+			s.taken[e.Sweep] += e.Count
+		}
+	}
 	for k, l := range w.survey.looks {
 		if l.leader == nil {
 			continue

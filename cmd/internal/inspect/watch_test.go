@@ -65,7 +65,7 @@ func TestASlowReadingMakesNobodyDiffer(t *testing.T) {
 	require.NoError(t, l.SAdd(ctx, l.keys.Roster(), "one").Err())
 	require.NoError(t, l.HSet(ctx, l.keys.Witness(), "since", l.now.UnixMilli(), "last", l.now.UnixMilli(),
 		"gap", 5_000, "grace", 22_000).Err())
-	l.AddHook(answered(func(cmd redis.Cmder) {
+	l.AddHook(afterwards(func(cmd redis.Cmder) {
 		if cmd.Name() == "hlen" {
 			time.Sleep(1500 * time.Millisecond) // more than the tolerance for a heartbeat's TTL
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -74,50 +76,90 @@ const mayScript = `
 if not redis.acl_check_cmd then return -1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
 
-func (r *Reader) rights(ctx context.Context) []Check {
-	at, err := r.at(ctx) // of a Redis Cluster any node would be asked, also one that hangs
+// rights are those of the user that asks, and of what the programs that live need beside.
+func rights(ctx context.Context, p *patient) ([]Finding, error) {
+	all := map[string]bool{}
+	for _, in := range p.s.Instances {
+		if in.Alive {
+			all[in.Program] = true
+		}
+	}
+	user, lacks, err := p.fleet.Rights(ctx, slices.Collect(maps.Keys(all))...)
 	if err != nil {
-		return []Check{{"rights", Warning, "could not be checked: " + err.Error()}}
+		return []Finding{{Level: Warning, quiet: true, Sentence: "The rights could not be checked: " + err.Error() + "."}}, nil
 	}
-	r = &Reader{client: at, keys: r.keys}
-	user, err := r.client.Do(ctx, "ACL", "WHOAMI").Text()
-	if err != nil {
-		user = or(r.user(), "default")
+	if len(lacks) == 0 {
+		return fine("%s has all rights of a replica", user)
 	}
-	may := r.dryRun(user)
-	if _, err := may(ctx, []string{"ping"}); err != nil {
-		may = r.tried
-	}
-	var checks []Check
-	for _, command := range neededRights(r.keys, keyless.Tag(r.client)) {
-		ok, err := may(ctx, command)
-		if err != nil && len(checks) == 0 {
-			return []Check{{"rights", Warning, fmt.Sprintf("could not be checked: neither ACL DRYRUN nor a script "+
-				"may ask (%v)", err)}}
-		}
-		if err != nil {
-			checks = append(checks, Check{"rights", Warning, "could not be checked: " + err.Error()})
-			return checks
-		}
-		if !ok {
-			checks = append(checks, missing(user, command))
-		}
-	}
-	if len(checks) == 0 {
-		checks = []Check{{"rights", OK, user + " has all rights of a replica"}}
-	}
-	return checks
+	return lacks, nil
 }
 
-func missing(user string, command []string) Check {
+// Rights returns a finding for each right of a replica of these programs that this user lacks.
+func (r *Reader) Rights(ctx context.Context, programs ...string) (user string, lacks []Finding, err error) {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	at, err := r.at(ctx) // of a Redis Cluster any node would be asked, also one that hangs
+	if err != nil {
+		return "", nil, err
+	}
+	asks := &Reader{client: at, keys: r.keys}
+	user = or(r.user(), "default")
+	may := asks.tried // a refused ACL counts as a refusal, and silence is doubted while Redis refuses
+	if _, err := may(ctx, []string{"ping"}); err != nil {
+		may = asks.dryRun(user)
+	}
+	commands := neededRights(parts[0].keys, keyless.Tag(at))
+	for _, name := range programs {
+		if of := rightsOf[name]; of != nil {
+			commands = append(commands, of(parts[0].keys)...)
+		}
+	}
+	for _, command := range commands {
+		ok, err := may(ctx, command)
+		switch {
+		case err != nil && strings.Contains(err.Error(), "not found"): // renamed: the finding commands
+		case err != nil && len(lacks) == 0:
+			return user, nil, fmt.Errorf("neither ACL DRYRUN nor a script may ask (%w)", err)
+		case err != nil:
+			return user, lacks, nil
+		case !ok:
+			lacks = append(lacks, missing(user, command))
+		}
+	}
+	return user, lacks, nil
+}
+
+// rightsOf are what a program needs beside those of every replica.
+var rightsOf = map[string]func(keys guard.Layout) [][]string{
+	"ingest": func(keys guard.Layout) [][]string {
+		records, queue := "telemetry:teltonika", keys.Prefix+"commands:outbound:x"
+		return [][]string{
+			{"xadd", records, "*", "f", "v"}, {"xadd", records + ":dead", "*", "f", "v"},
+			{"xadd", records + ":messages", "*", "f", "v"}, {"hset", records + ":faults", "f", "v"},
+			{"xgroup", "create", queue, "g", "0", "MKSTREAM"}, {"xreadgroup", "GROUP", "g", "c", "STREAMS", queue, ">"},
+			{"xadd", queue, "*", "f", "v"}, {"xack", queue, "g", "1-1"}, {"xdel", queue, "1-1"},
+			{"xpending", queue, "g"}, {"xclaim", queue, "g", "c", "1", "1-1"}, {"xrange", queue, "-", "+"},
+			{"xadd", keys.Prefix + "commands:responses", "*", "f", "v"}, {"set", keys.Prefix + "commands:state:x", "v"},
+		}
+	},
+}
+
+func missing(user string, command []string) Finding {
 	name, what := command[0], ""
-	switch {
-	case name == "memory" || name == "xinfo":
-		name, what = name+"|"+command[1], " on "+command[2]
-	case strings.HasPrefix(name, "eval"):
-		what = " on " + command[3]
-	case len(command) > 1 && name != "info":
-		what = " on " + command[1]
+	switch name {
+	case "memory", "xinfo", "xgroup":
+		name, what = name+"|"+command[1], command[2]
+	case "xreadgroup":
+		what = command[5]
+	case "eval", "evalsha", "eval_ro", "evalsha_ro":
+		what = command[3]
+	case "info":
+	default:
+		if len(command) > 1 {
+			what = command[1]
+		}
 	}
 	level, why := Wrong, ""
 	switch name {
@@ -133,16 +175,18 @@ func missing(user string, command []string) Check {
 	if strings.HasSuffix(what, ":about:x") || strings.HasSuffix(what, ":timeline") {
 		level, why = Warning, ": the fleet's page lacks versions and addresses, or events"
 	}
-	return Check{
-		"right:" + name, level,
-		fmt.Sprintf("%s may not %s%s%s; ACL SETUSER %s +%s%s", user,
-			strings.ToUpper(strings.ReplaceAll(name, "|", " ")), what, why, user, name, pattern(name, what)),
+	on := ""
+	if what != "" {
+		on = " on " + what
+	}
+	return Finding{
+		Name: name, Level: level, Do: fmt.Sprintf("ACL SETUSER %s +%s%s", user, name, pattern(name, what)),
+		Sentence: fmt.Sprintf("%s may not %s%s%s.", user, strings.ToUpper(strings.ReplaceAll(name, "|", " ")), on, why),
 	}
 }
 
-func pattern(command, on string) string {
-	key, named := strings.CutPrefix(on, " on ")
-	if !named {
+func pattern(command, key string) string {
+	if key == "" {
 		return ""
 	}
 	mark := "~"
