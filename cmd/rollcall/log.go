@@ -57,7 +57,7 @@ const followEvery = time.Second
 // follow shows the present records, and then those that are added. It names on stderr the servers
 // of a Redis Cluster that do not answer, and goes on with the rest.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
-	records, end, err := r.LogUpTo(ctx, filter)
+	records, end, err := r.LogAfter(ctx, "", filter)
 	away := ""
 	for head := true; err == nil || inspect.Partial(err); head = false {
 		now := "all of Redis answers"

@@ -267,10 +267,10 @@ func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, er
 }
 
 // Once is [Open] for a program that ends before [Inspect] finds out. It fails if the server does
-// not report in time whether it is a node of a Cluster, unless this user may not ask.
+// not report in time whether it is a node of a Cluster, unless nobody may ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
-	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
+	if err != nil || unknown == nil || redis.IsPermissionError(unknown) || redis.HasErrorPrefix(unknown, "unknown command") {
 		return clients, err
 	}
 	_ = clients.Close()

@@ -27,10 +27,8 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
-	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
+	"ago": ago, "span": span, "seconds": seconds, "count": count,
 	"outcome": outcome, "leaders": leaders, "held": held,
-	"whole": func(f float64) int { return int(f) },
 	"clock": clock, "one": one,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "address": newReplicaName,
@@ -214,65 +212,7 @@ func outcome(o janitor.Outcome, reason string) verdict {
 	return verdict{"bad", string(o)}
 }
 
-func leader(s Stated) verdict {
-	st := s.common()
-	j := st.Janitor
-	switch {
-	case j.Leading:
-		return verdict{"good", "this replica leads"}
-	case j.Leader == "" && unheard(j.Witness):
-		return verdict{"warn", "not known here: this replica does not contend, or not yet"}
-	case j.Leader == "":
-		return verdict{"warn", "nobody is known to lead"}
-	case !st.Redis.Reachable || j.Witness.Error != "":
-		return verdict{"warn", "not known now; " + j.Leader + " led when Redis last answered"}
-	}
-	return verdict{"good", j.Leader + " leads"}
-}
-
-// In a large fleet, only three replicas listen.
-func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
-
-func sweeping(j janitor.Status) verdict {
-	w := j.Witness
-	switch {
-	case j.Paused != nil:
-		return verdict{"warn", pause(j.Paused)}
-	case w.Error != "":
-		return verdict{"warn", "held: Redis does not answer"}
-	case unheard(w):
-		return verdict{"warn", "not known here: this replica does not listen, or Redis has not answered yet"}
-	case w.HeldFor > 0:
-		return verdict{"warn", "held: Redis has not been listened to for long enough since hold “" + w.Reason + "”"}
-	case j.DryRun:
-		return verdict{"warn", "dry run: judged and reported, nothing deleted"}
-	}
-	return verdict{"good", "allowed: Redis has been listened to without a hold"}
-}
-
-// A key written by hand has only its text, and perhaps an expiry.
-func pause(p *janitor.Pause) string {
-	if p.Who == "" {
-		return "paused: " + p.Why
-	}
-	until := "until resumed"
-	if !p.Until.IsZero() {
-		until = "until " + p.Until.UTC().Format(time.RFC3339)
-	}
-	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
-}
-
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
-
-func slowed(reason string) string {
-	switch reason {
-	case "latency":
-		return "Redis takes longer than usual"
-	case "heartbeat":
-		return "a heartbeat comes late"
-	}
-	return reason
-}
 
 func ago(now, t time.Time) string {
 	if t.IsZero() {

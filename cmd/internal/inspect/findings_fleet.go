@@ -528,6 +528,12 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 			found = append(found, Finding{Name: r.Sweep, Level: Wrong, stops: r.Sweep == "owners" || r.Sweep == "registry",
 				Sentence: fmt.Sprintf("The last pass of %s failed: %s.", r.Sweep, brief(r.Error))})
 		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
+		case r.Reason == "mass_failure":
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "cleanup-runbook.md#cleanupabouttotakemost",
+				Sentence: fmt.Sprintf("The rule %s condemns more than half of its %d candidates: they go once its hold is over.",
+					r.Sweep, r.Scanned),
+				Do: "If that is wrong, now: rollcall pause 'the rule is wrong', then mend it. Without a bin nothing brings back " +
+					"what it takes."})
 		case r.Reason == "listening":
 			found = append(found, Finding{Name: r.Sweep, Level: OK,
 				Sentence: fmt.Sprintf("The rule %s does not judge yet: %s.", r.Sweep, text)})

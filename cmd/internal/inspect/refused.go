@@ -14,7 +14,7 @@ func wrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 
 // Refused reports whether the server does not allow a command, or does not know it.
 func Refused(err error) bool {
-	return answered(err) && (redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "ERR unknown"))
+	return answered(err) && (redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "unknown"))
 }
 
 // answered reports whether err is the server's own.
@@ -88,7 +88,11 @@ func explained(err error) (sentence, do string) {
 	if means == "" {
 		return cause(err), ""
 	}
-	return fmt.Sprintf("%s (%s)", means, cause(err)), do + "."
+	said := cause(err)
+	if at := strings.Index(said, ". "); at > 0 { // some explain at length
+		said = said[:at]
+	}
+	return fmt.Sprintf("%s (%s)", means, said), do + "."
 }
 
 // Unanswered is the finding of a replica that cannot ask Redis.

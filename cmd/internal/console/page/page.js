@@ -16,7 +16,8 @@ let trouble = "", all = false, asking = 0;
 function live(why) {
 	trouble = why;
 	document.body.classList.toggle("old", why !== "");
-	const old = heard && why ? ` What is shown is ${age(performance.now() - heard)} old.` : "";
+	const since = $("state").dataset.old ?? (heard && age(performance.now() - heard));
+	const old = since && why ? ` What is shown is ${since} old.` : "";
 	const text = why ? why + old : heard ? "● live" : "asking";
 	$("link").className = why ? "bad" : "good";
 	if ($("link").textContent !== text) $("link").textContent = text;
