@@ -27,7 +27,7 @@ REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it sa
   cleanup plan       shows what would go, and why; writes nothing
   cleanup why KEY    shows what each rule finds of one key
   cleanup rules      lists the packs of rules; cleanup rules NAME prints one
-  cleanup demo       shows the worker beside a backend that leaks`,
+  cleanup demo       shows the worker beside a shop that leaks`,
 		Settings: s.table(),
 		Prefixes: prefixes,
 		Check:    s.check,
