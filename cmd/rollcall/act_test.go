@@ -152,7 +152,7 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Contains(t, stdout, "each of 0 entries")
 		require.Contains(t, stdout, "evicted within the last hour: 1")
-		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=1s")
+		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=4s")
 		require.Equal(t, cli.ExitNo, code)
 		require.Contains(t, stdout, "0 entries, 1 are expected; each of 0 entries names a living owner")
 		code, _, stderr := w.run("wait", "--leader", "--at-least", "1")
@@ -211,7 +211,7 @@ func TestAWrongUseIsNamed(t *testing.T) {
 	}
 }
 
-func TestReportsAndProgressAreShown(t *testing.T) {
+func TestReportsAreShown(t *testing.T) {
 	t.Parallel()
 	var f fleet
 	var table bytes.Buffer
@@ -224,6 +224,4 @@ func TestReportsAndProgressAreShown(t *testing.T) {
 	golden(t, "sweep.txt", table.String())
 	reports = append(reports, janitor.Report{Sweep: "rooms", Outcome: janitor.Failed, Error: "no"})
 	require.ErrorContains(t, f.showReports(&table, reports), "sweep rooms failed: no")
-	require.Equal(t, "registry [###############...............]  50%, 5 scanned, 1 evicted, 4s left",
-		bar(janitor.Progress{Sweep: "registry", Scanned: 5, Total: 10, Evicted: 1, SecondsLeft: 4}))
 }

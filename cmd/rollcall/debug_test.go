@@ -126,7 +126,7 @@ func TestEventsTellWhatHappenedAndHowLongItLasted(t *testing.T) {
 		_, stdout, _ = w.run("events")
 		require.Regexp(t, `(?m)Z +2m13s +nothing is deleted: Redis was not observed`, stdout)
 		require.Regexp(t, `(?m)Z +2h30m +seven fell silent$`, stdout)
-		require.Regexp(t, `(?m)Z +- +six stopped in good order$`, stdout)
+		require.Regexp(t, `(?m)Z +- +six said goodbye$`, stdout)
 		require.Regexp(t, `(?m)Z +20m +paused by ann \(look\)$`, stdout)
 		_, stdout, _ = w.run("events", "--since", "1h", "--json")
 		var kinds []string

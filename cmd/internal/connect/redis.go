@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -246,6 +247,7 @@ type Clients struct {
 	Files []reload.Watched
 
 	mini *miniredis.Miniredis
+	ends *atomic.Pointer[time.Time] // of Redis' certificate
 }
 
 // EmbeddedAt precedes the embedded server's address in its name.
@@ -286,7 +288,7 @@ func open(
 	}
 	unknown = named.recognise(ctx, l, asks)
 	target := *named
-	c = &Clients{Server: target.String(), Files: files, Unverified: target.unverified()}
+	c = &Clients{Server: target.String(), Files: files, Unverified: target.unverified(), ends: l.ends}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		if err := c.mini.StartAddr("127.0.0.1:0"); err != nil {

@@ -146,7 +146,7 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 		want   []string
 	}{
 		{"all is well", func(*Status) {}, []string{
-			"It leads.", "Rollcall bench v1", "12,345 of ingest-1", "<h2>Details</h2>", "answers", "redis:6379/0",
+			"this replica leads", "Rollcall bench v1", "12,345 of ingest-1", "<h2>Details</h2>", "answers", "redis:6379/0",
 			"last heartbeat 4s ago", "up 1h 30m",
 		}},
 		{"no Redis", func(s *Status) {
@@ -271,7 +271,7 @@ func TestAProgramWithoutAPartOfThePageHasAPage(t *testing.T) {
 	b := setup(t, func(c *HTTPConfig) { c.Page = "" })
 	code, body := b.do(t, "GET", "/", "", "")
 	require.Equal(t, 200, code)
-	require.Contains(t, body, "It leads.")
+	require.Contains(t, body, "this replica leads")
 }
 
 func TestPausingAndResuming(t *testing.T) {

@@ -54,16 +54,19 @@ func (s Status) Knows() inspect.Knows {
 	if len(k.Failing) == 0 { // otherwise that is why
 		k.NotReady = s.NotReady
 	}
+	if k.Ends == nil {
+		k.Ends = map[string]time.Time{}
+	}
 	for _, f := range s.Files {
 		if f.Error != "" {
 			k.Files[f.Setting] = f.Error
 		}
 		if !f.Ends.IsZero() {
-			if k.Ends == nil {
-				k.Ends = map[string]time.Time{}
-			}
 			k.Ends[f.Setting] = f.Ends
 		}
+	}
+	if ends := s.Redis.CertificateEnds; !ends.IsZero() {
+		k.Ends["Redis"] = ends
 	}
 	for _, text := range s.Redis.Warnings {
 		if text != connect.EmbeddedNotice { // chosen on purpose, and shown with this replica

@@ -46,7 +46,7 @@ func (w *Watch) losses(now time.Time, instances []Instance) (found []Loss) {
 		switch e.Kind {
 		case timeline.Death:
 			if l == nil || l.Back || !l.dead { // what was evicted before is of another life
-				l = begin(e.Event)
+				l = begin(e)
 			}
 			l.dead, l.Silent, left[e.Instance] = true, !e.Found, false
 			if !e.Found {
@@ -57,7 +57,7 @@ func (w *Watch) losses(now time.Time, instances []Instance) (found []Loss) {
 				continue
 			}
 			if l == nil {
-				l = begin(e.Event)
+				l = begin(e)
 			}
 			l.Evicted += e.Count
 		case timeline.Left:

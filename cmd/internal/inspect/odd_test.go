@@ -39,7 +39,7 @@ func TestATimelineOrAWordOfAReplicaThatIsOfAnotherTypeHidesNothingElse(t *testin
 		l.happened(timeline.Event{Kind: timeline.Death, Instance: "two"})
 		_, err = watch.Status(ctx)
 		require.NoError(t, err)
-		require.Equal(t, []string{"death two 0"}, lines(watch.New()))
+		require.Contains(t, lines(watch.Timeline()), "death two 0")
 	})
 }
 

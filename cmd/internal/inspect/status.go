@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,12 +109,6 @@ func (s *Status) Late(i Instance) bool {
 	}
 	return i.Alive && interval > 0 && !i.LastBeat.IsZero() && s.Now.Sub(i.LastBeat) > interval*3/2 &&
 		!s.full() && s.refused() == nil
-}
-
-// Same ignores the passing of time.
-func (i Instance) Same(as Instance) bool {
-	i.ExpiresIn, i.life = as.ExpiresIn, as.life
-	return reflect.DeepEqual(i, as)
 }
 
 // Last is a sweep's last eviction.

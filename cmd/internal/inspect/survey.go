@@ -78,11 +78,10 @@ func (s *survey) read(
 		}
 	}
 	if _, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
-		l, at := of(part), began
+		l := of(part)
 		l.unread, l.now = false, now
 		if part.single { // others may have been waited for
-			at = to.asked[part.number]
-			l.now = to.nows[part.number].Add(time.Since(at))
+			l.now = to.nows[part.number].Add(time.Since(to.asked[part.number]))
 		}
 		if l.glance, err = part.glance(ctx, l.now, pause, left); err != nil {
 			return
