@@ -27,7 +27,7 @@ func TestThePageShowsTheFleetFromAnyReplica(t *testing.T) {
 	b.says("passes", "registry")
 	b.await(`document.querySelector("tr[data-id=` + leads.id + `] .devices").textContent === "3"`)
 	address := strings.TrimSuffix(strings.TrimPrefix(leads.base, "http://"), "/")
-	require.Equal(t, address, ask[string](b, `document.querySelector("#leader span").title`),
+	require.Equal(t, address, ask[string](b, `document.querySelector("#leader a").title`),
 		"where the leader's own page is")
 	require.Zero(t, ask[int](b, `document.querySelectorAll("a[href^=http]").length`), "anybody may write an address")
 	require.Contains(t, ask[string](b, `document.querySelector("details:has(#own) summary").innerText`), other.id)
