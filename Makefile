@@ -42,8 +42,8 @@ run: ## Run a replica for this machine alone, on REDIS_URL or on a Redis inside 
 demo: ## Watch replicas die, join and stop under 300 simulated devices, for half a minute
 	@cd cmd/ingest && exec go test -count=1 -run '^TestShow$$' -watched
 
-cleanup-demo: ## Watch the clean-up worker beside a made-up game backend that leaks, for half a minute (the first time builds FerretDB)
-	@FERRET_SERVER=$$(scripts/ferret) && export FERRET_SERVER && go run ./cmd/cleanup demo
+cleanup-demo: ## Watch the clean-up worker beside a made-up shop that leaks, for a quarter of a minute
+	@go run ./cmd/cleanup demo
 
 availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for half a minute (on a private Postgres and Redis)
 	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \

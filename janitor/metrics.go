@@ -130,6 +130,8 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 			func(s Status) float64 { return s.Witness.Listening }),
 		gauge("janitor_redis_full", "1 while Redis refuses ticks because its memory is full.", nil,
 			func(s Status) float64 { return truth(strings.Contains(s.Witness.Error, "OOM command not allowed")) }),
+		gauge("janitor_dry_run", "1 while this process leads and only reports.", nil,
+			func(s Status) float64 { return truth(s.Leading && s.DryRun) }),
 		gauge("janitor_redis_share",
 			"Share of Redis' time that sweeping may take now; 0 unless this process leads.", nil,
 			func(s Status) float64 { return truth(s.Leading) * of(s.Pace).Share }),

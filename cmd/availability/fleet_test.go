@@ -33,7 +33,7 @@ func TestAnyReplicaShowsTheWholeFleet(t *testing.T) {
 			require.Equal(t, "availability", s.Instances[i].Program)
 			require.Equal(t, r.HTTP, s.Instances[i].Address)
 		}
-		code, body := p.Get("/api/v1/timeline")
+		code, body := p.Get("/api/v1/fleet")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, `"kind": "term"`)
 		code, body = p.Get("/api/v1/why?key=1")

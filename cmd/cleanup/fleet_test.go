@@ -40,7 +40,7 @@ func TestAnyWorkerShowsTheWholeFleetAndWhyAKeyIsGone(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(body), &why))
 			return why.Verdict == inspect.Evicted
 		})
-		code, body := p.Get("/api/v1/timeline")
+		code, body := p.Get("/api/v1/fleet")
 		require.Equal(t, http.StatusOK, code)
 		require.Contains(t, body, `"kind": "eviction"`)
 		require.Contains(t, body, `orphans taken by`)

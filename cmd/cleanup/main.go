@@ -27,16 +27,14 @@ REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it sa
   cleanup plan       shows what would go, and why; writes nothing
   cleanup why KEY    shows what each rule finds of one key
   cleanup rules      lists the packs of rules; cleanup rules NAME prints one
-  cleanup bins       lists what rules have moved aside
-  cleanup restore ID puts it back
-  cleanup demo       shows the worker beside a backend that leaks`,
+  cleanup demo       shows the worker beside a shop that leaks`,
 		Settings: s.table(),
 		Prefixes: prefixes,
 		Check:    s.check,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
 rules.`,
-		Commands: []*cli.Command{check(), plan(), why(), listRules(), bins(), restore(), demoCommand()},
+		Commands: []*cli.Command{check(), plan(), why(), listRules(), demoCommand()},
 	}
 	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,7 +19,7 @@ import (
 // once calls do with the settings' rules or only the named one. It involves no janitor, so nothing
 // is deleted.
 func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) error) (err error) {
-	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
+	clients, err := connect.Open(ctx, &s.Redis, time.Second)
 	if err != nil {
 		return err
 	}
@@ -35,7 +34,7 @@ func once(ctx context.Context, s *settings, rule string, do func(*orphan.Set) er
 	}
 	defer func() { _ = from.close(ctx) }()
 	set, err := orphan.New(orphan.Config{
-		Rules: chosen, Client: clients.Data, Source: from.orNil(), Layout: s.layout(),
+		Rules: chosen, Client: clients.Data, Source: from.orNil(), Layout: s.Layout(),
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -130,114 +129,4 @@ func showWhy(w io.Writer, found []orphan.Finding) error {
 		}
 	}
 	return nil
-}
-
-// inBins needs neither rules nor their database.
-func inBins(ctx context.Context, s *settings, do func(orphan.Bins) error) error {
-	clients, err := connect.Open(ctx, &s.Redis, s.controlDeadline())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = clients.Close() }() // nothing is left to send
-	return do(orphan.Bins{Client: clients.Data, Layout: s.layout()})
-}
-
-func checkBins(in *cli.Input, s *settings) {
-	if s.Redis.Embedded() {
-		in.Fault("REDIS_URL: expected the application's Redis; the one inside a worker is not this process'")
-	}
-}
-
-func bins() *cli.Command {
-	var (
-		s     settings
-		rule  string
-		limit int
-	)
-	return &cli.Command{
-		Name: "cleanup bins",
-		About: `cleanup bins lists what rules with a bin have moved aside, the oldest first, and
-until when "cleanup restore" can put it back. It needs REDIS_URL and CLEANUP_PREFIX,
-and takes all settings of cleanup too.`,
-		Settings: []cli.Setting{
-			named(&rule),
-			{Name: "limit", Default: "1000", Value: cli.Number(&limit, 1, 1_000_000),
-				Meaning: "most entries that are shown, the newest"},
-		},
-		Inherited: s.table(),
-		Prefixes:  prefixes,
-		Check:     func(in *cli.Input) { checkBins(in, &s) },
-		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return inBins(ctx, &s, func(b orphan.Bins) error {
-				found, err := b.Newest(ctx, rule, limit)
-				if err != nil && len(found) == 0 {
-					return err
-				}
-				if failed := showBins(stdout, found); failed != nil || len(found) < limit {
-					return errors.Join(failed, err)
-				}
-				all, failed := b.Count(ctx, rule)
-				if all > int64(len(found)) {
-					_, _ = fmt.Fprintf(stdout, "%d older ones are not shown; --limit shows more\n", all-int64(len(found)))
-				}
-				return errors.Join(err, failed)
-			})
-		},
-		Notes: "Exit status: 0, 1 if Redis cannot be asked, 2 on wrong usage.",
-	}
-}
-
-func showBins(w io.Writer, found []orphan.Binned) error {
-	rows := [][]string{{"ID", "WAS", "REMOVED", "UNTIL"}}
-	for _, b := range found {
-		was := strings.TrimSuffix(b.Key+" "+b.Member, " ")
-		rows = append(rows, []string{b.ID, was, moment(b.Removed), moment(b.Until)})
-	}
-	return cli.Columns(w, rows...)
-}
-
-func restore() *cli.Command {
-	var (
-		s   settings
-		ids []string
-	)
-	return &cli.Command{
-		Name: "cleanup restore",
-		About: `cleanup restore puts back what a rule has moved aside, by the ids that "cleanup
-bins" lists. It overwrites nothing: where a name is in use again it says so, and the
-others are put back all the same. "rollcall restore" can put back a whole pass. It
-needs REDIS_URL and CLEANUP_PREFIX, and takes all settings of cleanup too.`,
-		Arguments: "ID...",
-		Inherited: s.table(),
-		Prefixes:  prefixes,
-		Check: func(in *cli.Input) {
-			checkBins(in, &s)
-			if len(in.Args) == 0 {
-				in.Fault("expected at least one id, as cleanup bins lists them")
-			}
-			ids = in.Args
-		},
-		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
-			return inBins(ctx, &s, func(b orphan.Bins) error {
-				done, err := b.Restore(ctx, ids...)
-				back := []orphan.Binned{}
-				for _, r := range done {
-					if r.Fate == orphan.Back {
-						back = append(back, r.Binned)
-						continue
-					}
-					fmt.Fprintf(stderr, "cleanup restore: %s: %s\n", printable.Text(r.ID),
-						printable.Text(r.Sentence))
-				}
-				if len(back) > 0 {
-					err = errors.Join(err, showBins(stdout, back))
-				}
-				if err == nil && len(back) < len(done) {
-					err = cli.ErrSaid
-				}
-				return err
-			})
-		},
-		Notes: "Exit status: 0 if all were put back, 1 if not, 2 on wrong usage.",
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -119,41 +118,9 @@ func TestTheSchemaNeedsNoRedis(t *testing.T) {
 	require.Contains(t, said, "REDIS_URL: expected the URL of your Redis")
 }
 
-func TestWhatWentIntoABinCanBeRestored(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	rdb := server.Client()
-	leaks(t, server)
-	p := serving(t, append(on(t, server), quick...)...)
-	p.Await(func() bool { return rdb.Exists(t.Context(), "bots:state:b2").Val() == 0 })
-	p.Stop()
-	require.Equal(t, cli.ExitOK, p.Ends())
-
-	code, out, said := says(t, append([]string{"bins"}, on(t, server)...)...)
-	require.Equal(t, cli.ExitOK, code, said)
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	require.Len(t, lines, 2)
-	require.Contains(t, lines[1], "bots:state:b2")
-	id, _, _ := strings.Cut(lines[1], " ")
-
-	back := append([]string{"restore"}, on(t, server)...)
-	code, out, said = says(t, append(back, id, "bots/no-such")...)
-	require.Equal(t, cli.ExitFailed, code)
-	require.Contains(t, out, "bots:state:b2", "it is put back all the same")
-	require.Contains(t, said, "no bin has it")
-	require.Equal(t, "idle", rdb.HGet(t.Context(), "bots:state:b2", "state").Val())
-	code, _, said = says(t, back...)
-	require.Equal(t, cli.ExitUsage, code)
-	require.Contains(t, said, "expected at least one id")
-}
-
 func TestATableHoldsWhateverKeysAreCalled(t *testing.T) {
 	t.Parallel()
-	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	var out bytes.Buffer
-	require.NoError(t, showBins(&out, []orphan.Binned{
-		{ID: "bots/1-2:1", Key: "bots:\x1b[31m\nstate", Member: "a\tb", Removed: at, Until: at.Add(time.Hour)},
-	}))
 	require.NoError(t, showPlans(&out, []orphan.Plan{
 		{Rule: "carts", Held: "reference_lost", Detail: "sessions does not exist", Coverage: orphan.Coverage{Masters: 2, Of: 3}},
 		{Rule: "empty", Coverage: orphan.Coverage{Masters: 3, Of: 3, Complete: true}},

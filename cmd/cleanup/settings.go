@@ -7,29 +7,22 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
-	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 type settings struct {
 	program.Base
 
-	interval                        time.Duration
-	rulesFile                       string
-	mongodbURI                      cli.Secret
-	mongodbFile                     string
-	prefix                          string
-	dryRun                          bool
-	redisShare                      float64
-	heartbeatInterval, heartbeatTTL time.Duration
-	leaseTTL                        time.Duration
+	program.Fleet
+
+	rulesFile   string
+	mongodbURI  cli.Secret
+	mongodbFile string
 
 	rules []rules.Rule // from rulesFile, or built in; set by check
 }
@@ -52,45 +45,15 @@ func (s *settings) table() []cli.Setting {
 			Consequence: "A user that may only read is enough. While it does not answer, the rules that ask " +
 				"it are held (`source`), and the others work on."},
 		s.mongodbFileRow(),
-		{Name: "CLEANUP_INTERVAL", Default: "5m",
-			Value:   cli.Duration(&s.interval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "Time between two full passes of a rule.",
-			Consequence: "Each pass walks through all keys by SCAN. A key that was found once is judged again " +
-				"as soon as its grace is over, whatever the interval."},
-		{Name: "CLEANUP_INTERVAL_MS",
-			Value:   cli.Milliseconds(&s.interval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
-		{Name: "CLEANUP_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.dryRun),
-			Meaning: "The leader judges and reports, and deletes nothing.",
-			Consequence: "It holds only while *this* replica leads: set it on all. `delete: false` in a rule " +
-				"does the same for that rule."},
-		{Name: "CLEANUP_PREFIX", Default: "{cleanup}:", Value: cli.Prefix(&s.prefix),
-			Meaning: "What the names of the worker's own keys begin with: lease, heartbeats, marks, log, bins.",
-			Consequence: "Workers with one prefix are replicas of one another. The braces keep these keys " +
-				"on one server of a Cluster. **Never** change it while something is in a bin: what is in " +
-				"there is found under the old prefix alone."},
-		{Name: "CLEANUP_REDIS_SHARE", Default: "0.25", Value: cli.Share(&s.redisShare, janitor.LeastShare),
-			Meaning: "Most of Redis' time that cleaning may take, over any second, all rules together.",
-			Consequence: "It slows down by itself, down to a fifth of this, while small calls take longer " +
-				"than usual. 1: as fast as it can while nothing suffers."},
-		{Name: "CLEANUP_LEASE_TTL", Default: "15s",
-			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
-			Meaning: "How long the lease outlives a leader that died.",
-			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
-				"Should be the same everywhere."},
-		{Name: "HEARTBEAT_INTERVAL", Default: "10s",
-			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
-			Meaning: "Time between two heartbeats of a replica."},
-		{Name: "HEARTBEAT_TTL", Default: "30s",
-			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat is valid. At least three times the interval.",
-			Consequence: "Nothing is deleted before Redis was listened to for this and 2 s, without a " +
-				"restart or a gap: also after the first start. **Never** differ among replicas: workers " +
-				"that disagree delete nothing."},
-	})
+	}, s.Fleet.Table("CLEANUP", program.Defaults{
+		Interval: "10s", TTL: "30s", Every: "5m", Prefix: "{cleanup}:",
+		Prefixes: "Workers with one prefix are replicas of one another. The braces keep these keys " +
+			"on one server of a Cluster. **Never** change it while something is in a bin: what is in " +
+			"there is found under the old prefix alone.",
+		Passes: "Each pass walks through all keys by SCAN. A key that was found once is judged again " +
+			"as soon as its grace is over, whatever the interval.",
+	}))
 }
-
-func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
 
 func (s *settings) mongodbFileRow() cli.Setting {
 	row := cli.File(&s.mongodbFile, "MONGODB_URI_FILE", func(path string) error {
@@ -106,8 +69,7 @@ func (s *settings) mongodbFileRow() cli.Setting {
 
 // check finds settings that are valid alone but unsafe together, and reads the rules.
 func (s *settings) check(in *cli.Input) {
-	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
-	in.NotBoth("CLEANUP_INTERVAL", "CLEANUP_INTERVAL_MS")
+	s.Fleet.Check(in, "CLEANUP", &s.Base)
 	if err := s.readRules(); err != nil {
 		name := cmp.Or(s.rulesFile, "built in")
 		for line := range strings.Lines(err.Error()) {
@@ -143,7 +105,7 @@ func (s *settings) readRules() (err error) {
 				r.Name, category)
 		}
 	}
-	if err := rules.Validate(s.rules, s.layout()); err != nil {
+	if err := rules.Validate(s.rules, s.Layout()); err != nil {
 		return err
 	}
 	s.rules = rules.Companions(s.rules)
@@ -180,8 +142,4 @@ func asksMongoDB(all []rules.Rule) (names []string) {
 		}
 	}
 	return names
-}
-
-func (s *settings) controlDeadline() time.Duration {
-	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

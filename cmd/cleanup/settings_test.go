@@ -38,11 +38,12 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	require.Len(t, s.rules, 4+4, "the built-in ones, with companions")
 	s.Redis, s.rules = connect.Redis{}, nil
 	require.Equal(t, &settings{
-		Base:     program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
-		interval: 5 * time.Minute, mongodbURI: "mongodb://127.0.0.1/game", prefix: "{cleanup}:", redisShare: 0.25,
-		heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second, leaseTTL: 15 * time.Second,
+		Base: program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		Fleet: program.Fleet{Every: 5 * time.Minute, Prefix: "{cleanup}:", RedisShare: 0.25, HeartbeatInterval: 10 * time.Second,
+			HeartbeatTTL: 30 * time.Second, LeaseTTL: 15 * time.Second, ScanCount: 1000, DeleteBatch: 500, Exists: 8},
+		mongodbURI: "mongodb://127.0.0.1/game",
 	}, s)
-	require.Equal(t, "{cleanup}:janitor:leader", s.layout().Lease())
+	require.Equal(t, "{cleanup}:janitor:leader", s.Layout().Lease())
 }
 
 func TestEverySettingCanBeGivenBothWays(t *testing.T) {
@@ -53,7 +54,8 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 		"ADMIN_TOKEN": "opensesameopensesame", "SHUTDOWN_GRACE": "12s", "LOG_LEVEL": "debug", "LOG_FORMAT": "json",
 		"RULES": rules, "MONGODB_URI": "mongodb://db/game", "CLEANUP_INTERVAL": "7m", "CLEANUP_DRY_RUN": "true",
 		"CLEANUP_PREFIX": "tidy:", "CLEANUP_REDIS_SHARE": "1", "CLEANUP_LEASE_TTL": "6s",
-		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s",
+		"HEARTBEAT_INTERVAL": "1s", "HEARTBEAT_TTL": "4s", "CLEANUP_SCAN_COUNT": "7", "CLEANUP_DELETE_BATCH": "8",
+		"CLEANUP_EXISTS_CONCURRENCY": "9",
 	}
 	var environ, args []string
 	for _, row := range new(settings).table() {
@@ -75,17 +77,17 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	require.Equal(t, want.Redis.String(), got.Redis.String())
 	got.Redis = want.Redis // holds functions, which are never equal
 	require.Equal(t, want, got)
-	require.Equal(t, 7*time.Minute, got.interval)
-	require.True(t, got.dryRun)
+	require.Equal(t, 7*time.Minute, got.Every)
+	require.True(t, got.DryRun)
 	require.Len(t, got.rules, 3)
-	require.Equal(t, "tidy:janitor:log", got.layout().Log())
+	require.Equal(t, "tidy:janitor:log", got.Layout().Log())
 }
 
 func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
 	t.Parallel()
 	s, err := loaded(nil, append([]string{"CLEANUP_INTERVAL_MS=300000"}, needed...))
 	require.NoError(t, err)
-	require.Equal(t, 5*time.Minute, s.interval)
+	require.Equal(t, 5*time.Minute, s.Every)
 }
 
 func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {

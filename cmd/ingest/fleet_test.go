@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
@@ -39,7 +36,7 @@ func (p *running) told(path string, v any) {
 func (p *running) happened(kind timeline.Kind, instance string) bool {
 	p.T.Helper()
 	var told struct{ Events []timeline.Event }
-	p.told("/api/v1/timeline", &told)
+	p.told("/api/v1/fleet", &told)
 	return slices.ContainsFunc(told.Events, func(e timeline.Event) bool {
 		return e.Kind == kind && e.Instance == instance
 	})
@@ -68,22 +65,9 @@ func TestAnyReplicaShowsTheWholeFleetAndWhoLeadsNext(t *testing.T) {
 		require.Equal(t, "1.2s", s.Instances[i].TTL)
 	}
 
-	stream, err := programtest.Client.Get("http://" + two.HTTP + "/api/v1/events")
-	require.NoError(t, err)
-	defer stream.Body.Close()
 	one.Stop()
 	d.Close()
-	text := bufio.NewScanner(stream.Body)
-	text.Buffer(nil, 1<<20)
-	for text.Scan() {
-		data, ok := strings.CutPrefix(text.Text(), "data: ")
-		var s inspect.Status
-		if ok && json.Unmarshal([]byte(data), &s) == nil && s.Leader != nil && s.Leader.Instance == "two" {
-			require.Greater(t, s.Leader.Epoch, first)
-			break
-		}
-	}
-	require.NoError(t, text.Err())
+	two.Await(func() bool { l := two.fleet().Leader; return l != nil && l.Instance == "two" && l.Epoch > first })
 	for kind, whom := range map[timeline.Kind]string{timeline.Term: "two", timeline.Resign: "one"} {
 		two.Await(func() bool { return two.happened(kind, whom) })
 	}

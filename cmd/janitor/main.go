@@ -3,14 +3,38 @@
 package main
 
 import (
-	"context"
-	"log/slog"
+	_ "embed"
+	"slices"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 )
 
 func main() { cli.Main(command()) }
+
+//go:embed page.html
+var pageText string
+
+type settings struct {
+	program.Base
+	program.Fleet
+}
+
+// table has ingest's names and defaults.
+func (s *settings) table() []cli.Setting {
+	return slices.Concat(s.Base.Table(), s.Fleet.Table("JANITOR", program.Defaults{
+		Interval: "30s", TTL: "90s", Every: "60s", Heartbeat: ", as the fleet's owners have it",
+		Prefixes: "Empty: `connections:registry` and so on. On a Redis Cluster it needs a {tag}. A fleet in " +
+			"partitions is refused: each of its replicas has a janitor.",
+		Passes: "How long dead entries of plain writers, which keep no index, outlive their owner at most. Others " +
+			"go within two seconds.",
+	}), []cli.Setting{s.Fleet.Metrics("JANITOR")})
+}
+
+func (s *settings) check(in *cli.Input) { s.Fleet.Check(in, "JANITOR", &s.Base) }
+
+// prefixes are reserved: any other variable that begins so was mistyped.
+var prefixes = []string{"JANITOR_", "HEARTBEAT_"}
 
 func command() *cli.Command {
 	s := new(settings)
@@ -27,8 +51,7 @@ has them.`,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
 	}
-	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
-		return serve(ctx, s, log)
-	})
+	c.Run = program.Serving(c, &s.Base,
+		program.Program{Name: "janitor", Base: &s.Base, Fleet: &s.Fleet, Page: pageText}.Serve)
 	return c
 }

@@ -60,7 +60,7 @@ func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	}
 	require.NoError(t, rdb.Set(ctx, keys.Heartbeat("living"), "1", time.Hour).Err())
 
-	first := start(t, server, "--janitor-prefix=chat:", "--instance-id=janitor-0")
+	first := start(t, server, "--janitor-prefix=chat:", "--instance-id=janitor-0", "--janitor-metrics-namespace=teltonika")
 	second := start(t, server, "--janitor-prefix=chat:", "--instance-id=janitor-1")
 	first.Await(func() bool { return rdb.HLen(ctx, keys.Registry()).Val() == 50 })
 	for id, owner := range rdb.HGetAll(ctx, keys.Registry()).Val() {
@@ -74,6 +74,8 @@ func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	res, page := first.Ask("", http.MethodGet, "/", "")
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	require.Contains(t, page, "none of its own")
+	_, metrics := first.Ask("", http.MethodGet, "/metrics", "")
+	require.Contains(t, metrics, "\nteltonika_registry_janitor_evicted_total{instance_id=\"dead\"} ")
 
 	for _, p := range []*programtest.Program{first, second} {
 		p.Stop()
@@ -121,13 +123,13 @@ func TestRedisAloneIsNeededAndTheDefaultsAreIngests(t *testing.T) {
 	require.NoError(t, err)
 	s.Redis = connect.Redis{}
 	require.Equal(t, &settings{
-		Base:              program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
-		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
-		interval: time.Minute, leaseTTL: 15 * time.Second, redisShare: 0.25,
+		Base: program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
+		Fleet: program.Fleet{HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second, Every: time.Minute,
+			LeaseTTL: 15 * time.Second, RedisShare: 0.25, ScanCount: 1000, DeleteBatch: 500, Exists: 8},
 	}, s)
 	s, err = loaded("REDIS_URL=embedded", "JANITOR_INTERVAL_MS=7000")
 	require.NoError(t, err)
-	require.Equal(t, 7*time.Second, s.interval)
+	require.Equal(t, 7*time.Second, s.Every)
 	for environ, want := range map[string]string{
 		"":                        "REDIS_URL",
 		"HEARTBEAT_TTL=60s":       "HEARTBEAT_TTL: expected at least three times",

@@ -28,9 +28,9 @@ const actTimeout = 30 * time.Second
 
 // acting does not require REDIS_URL, as checkActing decides that.
 func (f *fleet) acting(more ...cli.Setting) []cli.Setting {
-	rows := append(f.table(), f.replicas())
+	rows := f.table()
 	rows[0].Required = false
-	return slices.Concat(rows, f.base.TokenTable(), more)
+	return slices.Concat(more, []cli.Setting{f.replicas()}, f.base.TokenTable(), rows)
 }
 
 func (f *fleet) checkActing(in *cli.Input, needsHTTP bool) {
@@ -79,7 +79,9 @@ func pause() *cli.Command {
 		Name: "rollcall pause",
 		About: `rollcall pause holds every leader, also those to come, until it is resumed or --for has
 passed. Devices are served and routed meanwhile. It writes to Redis, or with --http has
-a replica do it.`,
+a replica do it.
+
+  rollcall pause 'deployment 17' --for 30m`,
 		Arguments: "REASON", Mixed: true,
 		Settings: f.acting(
 			cli.Setting{Name: "for", Value: cli.Duration(&length, time.Second, 30*24*time.Hour),

@@ -116,7 +116,9 @@ func TestAReplicaPausesResumesSweepsAndResignsForItsToken(t *testing.T) {
 		var answer struct{ Reports []janitor.Report }
 		require.NoError(t, json.Unmarshal([]byte(stdout), &answer))
 		require.NotEmpty(t, answer.Reports)
-		require.Empty(t, ask[inspect.Found](w, "find", imei).Owner)
+		var found inspect.Found
+		require.Equal(t, cli.ExitNo, w.answer(&found, "find", imei))
+		require.Empty(t, found.Owner)
 
 		code, _, stderr = act("resign")
 		require.Equal(t, cli.ExitOK, code, stderr)
@@ -136,11 +138,11 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 		w := newWorld(t, rw)
 		code, stdout, _ := w.run("wait", "--leader", "--timeout=1s")
 		require.Equal(t, cli.ExitNo, code)
-		require.Equal(t, "nobody leads\n", stdout)
+		require.Contains(t, stdout, "Nobody leads")
 		w.writes("dead", 0, imei)
 		code, stdout, _ = w.run("wait", "--gone", "dead", "--timeout=1s")
 		require.Equal(t, cli.ExitNo, code)
-		require.Contains(t, stdout, "1 entries still name it")
+		require.Contains(t, stdout, "1 entry still name it")
 
 		w.replica("one")
 		code, stdout, _ = w.run("wait", "--leader")
@@ -150,7 +152,7 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Contains(t, stdout, "each of 0 entries")
 		require.Contains(t, stdout, "evicted within the last hour: 1")
-		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=1s")
+		code, stdout, _ = w.run("wait", "--converged", "--at-least", "1", "--timeout=4s")
 		require.Equal(t, cli.ExitNo, code)
 		require.Contains(t, stdout, "0 entries, 1 are expected; each of 0 entries names a living owner")
 		code, _, stderr := w.run("wait", "--leader", "--at-least", "1")
@@ -186,6 +188,7 @@ func TestAWrongUseIsNamed(t *testing.T) {
 	for args, want := range map[string]string{
 		"statsu":                      `unknown command "statsu": did you mean status?`,
 		"find":                        "expected an IMEI, got 0 arguments",
+		"list":                        "expected the name of an instance, got 0 arguments",
 		"why a b":                     "expected an IMEI or a key, got 2 arguments",
 		"pause":                       "expected a reason",
 		"pause x --http http://h":     "ADMIN_TOKEN: expected the replicas' token",
@@ -208,7 +211,7 @@ func TestAWrongUseIsNamed(t *testing.T) {
 	}
 }
 
-func TestReportsAndProgressAreShown(t *testing.T) {
+func TestReportsAreShown(t *testing.T) {
 	t.Parallel()
 	var f fleet
 	var table bytes.Buffer
@@ -221,6 +224,4 @@ func TestReportsAndProgressAreShown(t *testing.T) {
 	golden(t, "sweep.txt", table.String())
 	reports = append(reports, janitor.Report{Sweep: "rooms", Outcome: janitor.Failed, Error: "no"})
 	require.ErrorContains(t, f.showReports(&table, reports), "sweep rooms failed: no")
-	require.Equal(t, "registry [###############...............]  50%, 5 scanned, 1 evicted, 4s left",
-		bar(janitor.Progress{Sweep: "registry", Scanned: 5, Total: 10, Evicted: 1, SecondsLeft: 4}))
 }

@@ -24,11 +24,10 @@ func TestTheCauseOfAFailureComesFirst(t *testing.T) {
 	defer secure.Close()
 	redis := redistest.Start(t).Addr()
 	for url, says := range map[string]string{
-		"redis://" + strings.TrimPrefix(page.URL, "http://"): `is no Redis: it answers "HTTP/1.1 400 Bad Request"; mend the ` +
-			"host and port in REDIS_URL: ",
-		"redis://" + strings.TrimPrefix(secure.URL, "https://"):  "ends the connection at once; it may want TLS",
+		"redis://" + strings.TrimPrefix(page.URL, "http://"):     `is no Redis: it answers "HTTP/1.1 400 Bad Request"`,
+		"redis://" + strings.TrimPrefix(secure.URL, "https://"):  "Redis ends connections at once",
 		"rediss://" + strings.TrimPrefix(secure.URL, "https://"): "REDIS_TLS_CA_FILE: ",
-		"redis://ann:guessed@" + redis:                           "refuses this user or password; mend them in REDIS_URL",
+		"redis://ann:guessed@" + redis:                           "Redis refuses this user or password (Redis: ",
 		"redis://" + redis + "/99":                               "has no database of that number",
 	} {
 		w := &world{t: t, environ: []string{"REDIS_URL=" + url}}
@@ -50,9 +49,9 @@ func TestReplicasAreAskedWhereRedisIsAway(t *testing.T) {
 	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
 	code, stdout, stderr := w.runPlainly("status", "--http", replica.URL+",http://127.0.0.1:2")
 	require.Equal(t, cli.ExitFailed, code)
-	require.Regexp(t, `(?m)^127.0.0.1:\d+ +one +no +leads, Redis does not answer: EOF$`, stdout)
+	require.Regexp(t, `(?m)^127.0.0.1:\d+ +one +no +leads, not ready: Redis does not answer: EOF$`, stdout)
 	require.Regexp(t, `(?m)^127.0.0.1:2 +- +\? +no answer: `, stdout)
-	require.Contains(t, stderr, "no answer of Redis at 127.0.0.1:1/0")
+	require.Contains(t, stderr, "nothing listens at Redis' address (Redis: 127.0.0.1:1/0)")
 	_, stdout, _ = w.runPlainly("status", "--json", "--http", replica.URL)
 	require.Contains(t, stdout, `"not_ready": "Redis does not answer: EOF"`)
 }

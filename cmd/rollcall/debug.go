@@ -7,57 +7,45 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 func debug() *cli.Command {
 	var f fleet
 	var file string
-	var since moment
 	return &cli.Command{
 		Name: "rollcall debug",
-		About: `rollcall debug puts all that one asks for after an incident into one archive: status, doctor
-and events, INFO and harmless settings of each server of Redis, and status and metrics of
-the replicas that their addresses in Redis, or --http, lead to. It has no password, no
-token and no IMEI, and lists what could not be read. It changes nothing.`,
-		Settings: append(f.table(), f.replicas(),
-			cli.Setting{Name: "file", Value: cli.Text(&file),
-				Meaning: "where the archive goes; - is stdout. Without it, rollcall-debug-TIME.tar.gz here"},
-			cli.Setting{Name: "since", Default: eventsSince, Value: since.parse,
-				Meaning: "how far back events go: a duration, or a time in RFC 3339"}),
+		About: `rollcall debug puts all that one asks for after an incident into one archive: status,
+doctor, the events of a day, and INFO of each server of Redis. It has no password, no
+token and no IMEI, and lists what could not be read. It changes nothing.
+
+  rollcall debug --file incident.tar.gz`,
+		Settings: append([]cli.Setting{{Name: "file", Value: cli.Text(&file),
+			Meaning: "where the archive goes; - is stdout. Without it, rollcall-debug-TIME.tar.gz here"}}, f.table()...),
 		Check: f.check,
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			now := time.Now().UTC()
-			a := &archive{now: now, hide: f.redactor(), addresses: map[string]string{}}
+			a := &archive{now: now, hide: redactor(f.base.Redis.Secrets())}
 			ask := f.ask(func(ctx context.Context, r *inspect.Reader, _ io.Writer) error {
-				f.collect(ctx, r, a, since.before(now))
+				f.collect(ctx, r, a)
 				return nil
 			})
 			a.failed("redis", ask(ctx, stdout, stderr))
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			f.collectReplicas(ctx, a)
 			file = cmp.Or(file, "rollcall-debug-"+now.Format("20060102T150405Z")+".tar.gz")
 			if err := a.write(file, stdout); err != nil || file == "-" {
 				return err
-			}
-			if f.json {
-				return writeJSON(stdout, map[string]any{"file": file, "files": len(a.files), "failed": a.failures})
 			}
 			for _, text := range a.failures {
 				if err := line(stdout, "not read: %s", text); err != nil {
@@ -70,83 +58,25 @@ token and no IMEI, and lists what could not be read. It changes nothing.`,
 	}
 }
 
-func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive, since time.Time) {
-	a.add("about.txt", fmt.Appendf(nil, "rollcall %s\nat %s\nRedis %s\nprefix %q\n", cli.Version(),
-		a.now.Format(time.RFC3339), f.base.Redis, f.layout().Prefix))
-	if s, err := f.status(ctx, r); err == nil {
-		for _, in := range s.Instances {
-			if in.Alive && in.Address != "" {
-				a.addresses["http://"+in.Address] = in.ID
-			}
-		}
+func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive) {
+	a.files = append(a.files, entry{"about.txt", fmt.Appendf(nil, "rollcall %s\nat %s\nRedis %s\nprefix %q\n",
+		cli.Version(), a.now.Format(time.RFC3339), f.base.Redis, f.layout().Prefix)})
+	s, err := r.Status(ctx)
+	if a.failed("status", err); err == nil {
 		a.unreadable = s.Unreadable
-		a.json("status.json", whole(s))
+		a.text("status.json", func(w io.Writer) error { return writeJSON(w, whole(s)) })
 		a.text("status.txt", func(w io.Writer) error { return showStatus(w, s) })
-	} else {
-		a.failed("status", err)
 	}
 	d, err := r.Doctor(ctx)
 	if a.failed("doctor", err); err == nil {
-		a.text("doctor.txt", func(w io.Writer) error { return showDiagnosis(w, d) })
+		a.text("doctor.txt", func(w io.Writer) error { return showDiagnosis(w, d, true) })
 	}
-	events, err := r.Events(ctx, since)
+	events, err := r.Events(ctx, a.now.Add(-24*time.Hour))
 	a.failed("events", err)
-	a.text("events.txt", func(w io.Writer) error { return showEvents(w, events) })
 	a.text("events.jsonl", func(w io.Writer) error { return writeLines(w, events) })
-	for _, m := range r.Members(ctx) {
-		name := "redis/" + fileName(m.Server)
-		if m.Error != "" {
-			a.failed(name, errors.New(m.Error))
-			continue
-		}
-		a.add(name+"/info.txt", []byte(m.Info))
-		if m.Config != "" {
-			a.add(name+"/config.txt", []byte(m.Config))
-		}
+	for server, info := range r.Infos(ctx) {
+		a.files = append(a.files, entry{"redis/" + strings.NewReplacer(":", "_", "/", "_").Replace(server), []byte(info)})
 	}
-}
-
-const mostReplicas = 50
-
-// collectReplicas never sends the token, and keeps only what says that it is the replica whose
-// address Redis named: that may lead anywhere.
-func (f *fleet) collectReplicas(ctx context.Context, a *archive) {
-	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(f.http, slices.Collect(maps.Keys(a.addresses))))))
-	for _, base := range all[:min(len(all), mostReplicas)] {
-		name := "replicas/" + fileName(hostOf(base))
-		status, err := get(ctx, base+"/api/v1/status")
-		if wanted := a.addresses[base]; err == nil && wanted != "" && !slices.Contains(f.http, base) {
-			err = isOf(status, wanted)
-		}
-		if err != nil {
-			a.failed(name, err)
-			continue
-		}
-		a.add(name+"/status.json", status)
-		metrics, err := get(ctx, base+"/metrics")
-		if a.failed(name+"/metrics.txt", err); err == nil {
-			a.add(name+"/metrics.txt", metrics)
-		}
-	}
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-	defer cancel()
-	_, body, err := call(ctx, http.MethodGet, url, "")
-	return body, err
-}
-
-func isOf(status []byte, instance string) error {
-	var says struct{ Instance string }
-	if json.Unmarshal(status, &says) != nil || says.Instance != instance {
-		return errors.New("what answers is not " + printable.Clip(instance))
-	}
-	return nil
-}
-
-func fileName(address string) string {
-	return strings.NewReplacer(":", "_", "/", "_", "..", "_").Replace(address)
 }
 
 var (
@@ -155,24 +85,12 @@ var (
 	fifteen     = regexp.MustCompile(`\b\d{15}\b`)
 )
 
-// redactor takes out all secrets that this process was given, whatever looks like a URL's, and
-// IMEIs. The collected texts should have none, except IMEIs in sentences.
-func (f *fleet) redactor() func(text []byte) []byte {
-	secrets := append(f.base.Redis.Secrets(), string(f.base.AdminToken))
-	for _, base := range f.http {
-		if u, err := url.Parse(base); err == nil && u.User != nil {
-			password, _ := u.User.Password()
-			secrets = append(secrets, password)
-		}
-	}
-	secrets = slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
+// redactor takes out these secrets, whatever looks like a URL's, and IMEIs.
+func redactor(secrets []string) func(text []byte) []byte {
 	return func(text []byte) []byte {
 		for _, s := range secrets {
-			forms := []string{s, url.QueryEscape(s), url.PathEscape(s)}
-			if quoted, err := json.Marshal(s); err == nil {
-				forms = append(forms, string(quoted[1:len(quoted)-1]))
-			}
-			for _, form := range forms {
+			quoted, _ := json.Marshal(s) // a string
+			for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), strings.Trim(string(quoted), `"`)} {
 				text = bytes.ReplaceAll(text, []byte(form), []byte("<secret>"))
 			}
 		}
@@ -185,33 +103,26 @@ func (f *fleet) redactor() func(text []byte) []byte {
 const leastID = 6
 
 type archive struct {
-	now       time.Time
-	hide      func(text []byte) []byte
-	files     []file
-	failures  []string
-	addresses map[string]string // from Redis, with the instances that are to be there
+	now      time.Time
+	hide     func(text []byte) []byte
+	files    []entry
+	failures []string
 	// unreadable are ids in sentences about entries, which may be no IMEIs.
 	unreadable []string
 }
 
-type file struct {
+type entry struct {
 	name string
 	text []byte
 }
 
-func (a *archive) add(name string, text []byte) { a.files = append(a.files, file{name, text}) }
-
-func (a *archive) json(name string, v any) {
-	a.text(name, func(w io.Writer) error { return writeJSON(w, v) })
-}
-
-func (a *archive) text(name string, write func(w io.Writer) error) {
+func (a *archive) text(name string, show func(w io.Writer) error) {
 	var b bytes.Buffer
-	if err := write(&b); err != nil {
+	if err := show(&b); err != nil {
 		a.failed(name, err)
 		return
 	}
-	a.add(name, b.Bytes())
+	a.files = append(a.files, entry{name, b.Bytes()})
 }
 
 func (a *archive) failed(name string, err error) {
@@ -232,7 +143,7 @@ func (a *archive) write(to string, stdout io.Writer) (err error) {
 		w = out
 	}
 	if len(a.failures) > 0 {
-		a.add("not-read.txt", []byte(strings.Join(a.failures, "\n")+"\n"))
+		a.files = append(a.files, entry{"not-read.txt", []byte(strings.Join(a.failures, "\n") + "\n")})
 	}
 	zipped := gzip.NewWriter(w)
 	t := tar.NewWriter(zipped)

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +42,7 @@ func unpacked(t *testing.T, archive []byte) map[string]string {
 
 func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 	t.Parallel()
-	const password, token = "s3cret/pass word", "token-of-the-administrator"
+	const password = "s3cret/pass word"
 	server := redistest.Start(t)
 	client := server.Client()
 	w := newWorld(t, redistest.World{Client: client, Options: server.Options(), Real: true})
@@ -53,10 +51,9 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 	until(t, "one leads", func() bool { return one.jan.Status().Leading })
 	w.holds(one, imei)
 	require.NoError(t, client.HSet(t.Context(), w.keys.Registry(), other, "").Err())
-	url := one.serve(t)
 	// A reason may hold anything.
 	require.NoError(t, one.jan.Pause(t.Context(), janitor.Pause{
-		Who: "ann", Why: "redis://app:" + "another@10.0.0.1 for " + imei + " with " + token,
+		Who: "ann", Why: "redis://app:" + "another@10.0.0.1 for " + imei,
 	}))
 	require.NoError(t, client.ConfigSet(t.Context(), "requirepass", password).Err())
 
@@ -68,25 +65,19 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 	} {
 		w.environ = environ
 		to := filepath.Join(t.TempDir(), "a.tar.gz")
-		with := strings.Replace(url, "://", "://user:"+token+"@", 1)
-		code, stdout, stderr := w.run("debug", "--file", to, "--http", with+",http://user:"+token+"@127.0.0.1:1")
+		code, stdout, stderr := w.run("debug", "--file", to)
 		require.Equal(t, cli.ExitOK, code, stderr)
-		require.Contains(t, stdout, "not read: replicas/127.0.0.1_1: ")
 		require.Contains(t, stdout, to+" has ")
-		require.NotContains(t, stdout, token)
 		text, err := os.ReadFile(to)
 		require.NoError(t, err)
 		files := unpacked(t, text)
-		require.Subset(t, keysOf(files), []string{"about.txt", "status.json", "status.txt", "doctor.txt", "events.txt",
-			"events.jsonl", "redis/server/info.txt", "redis/server/config.txt", "not-read.txt"})
+		info := "redis/" + strings.ReplaceAll(server.Addr(), ":", "_")
+		require.ElementsMatch(t, keysOf(files), []string{"about.txt", "status.json", "status.txt", "doctor.txt",
+			"events.jsonl", info})
 		require.Contains(t, files["status.txt"], "<imei>", name)
-		require.Contains(t, files["redis/server/info.txt"], "redis_version")
-		require.Contains(t, files["redis/server/config.txt"], "maxmemory-policy noeviction")
-		replica := "replicas/" + strings.ReplaceAll(strings.TrimPrefix(url, "http://"), ":", "_")
-		require.Contains(t, files[replica+"/status.json"], `"instance": "one"`)
-		require.Contains(t, keysOf(files), replica+"/metrics.txt")
+		require.Contains(t, files[info], "redis_version")
 		for f, text := range files {
-			for _, secret := range []string{password, "s3cret", token, "another", imei, other} {
+			for _, secret := range []string{password, "s3cret", "another", imei, other} {
 				require.NotContains(t, text, secret, "%s: %s", name, f)
 			}
 		}
@@ -95,49 +86,15 @@ func TestAnArchiveHasWhatOneAsksForAndNoSecret(t *testing.T) {
 		require.Contains(t, stderr, "file exists")
 	}
 	w.environ = []string{"REDIS_PASSWORD_FILE=" + file}
-	code, _, _ := w.run("debug", "--file", "-", "--redis-url", "redis://:wrong-guess@"+server.Addr(),
-		"--http", url)
+	code, _, _ := w.run("debug", "--file", "-", "--redis-url", "redis://:wrong-guess@"+server.Addr())
 	require.Equal(t, cli.ExitUsage, code, "a password in the URL beside its file")
 	w.environ = []string{"REDIS_URL=redis://:wrong-guess@" + server.Addr()}
-	code, stdout, _ := w.run("debug", "--file", "-", "--http", url)
+	code, stdout, _ := w.run("debug", "--file", "-")
 	require.Equal(t, cli.ExitOK, code)
 	files := unpacked(t, []byte(stdout))
 	require.Contains(t, files["not-read.txt"], "WRONGPASS")
 	require.NotContains(t, files["not-read.txt"], "wrong-guess")
-	require.Len(t, files, 3, "replicas are asked all the same: %v", keysOf(files))
-}
-
-// The address of a replica is what Redis names, and Redis may have been written by anybody.
-func TestDebugKeepsNothingOfAServerThatIsNotTheReplica(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
-		w := newWorld(t, rw)
-		w.replica("one")
-		var asked []string
-		server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			asked = append(asked, r.URL.Path)
-			_, _ = rw.Write([]byte(`{"SecretAccessKey": "s3cret"}`))
-		}))
-		defer server.Close()
-		boot, err := w.client.Get(t.Context(), w.keys.Heartbeat("one")).Result()
-		require.NoError(t, err)
-		_, boot, _ = strings.Cut(boot, "/")
-		for address, paths := range map[string][]string{
-			strings.TrimPrefix(server.URL, "http://"):                        {"/api/v1/status"},
-			strings.TrimPrefix(server.URL, "http://") + "/latest/meta-data?": nil,
-		} {
-			asked = nil
-			about, err := json.Marshal(inspect.About{Boot: boot, Address: address})
-			require.NoError(t, err)
-			require.NoError(t, w.client.Set(t.Context(), w.keys.About("one"), about, 0).Err())
-			code, stdout, _ := w.run("debug", "--file", "-")
-			require.Equal(t, cli.ExitOK, code)
-			require.Equal(t, paths, asked)
-			for name, text := range unpacked(t, []byte(stdout)) {
-				require.NotContains(t, text, "s3cret", name)
-				require.NotContains(t, name, "replicas/")
-			}
-		}
-	})
+	require.Len(t, files, 1)
 }
 
 func keysOf(files map[string]string) (names []string) {
@@ -169,7 +126,7 @@ func TestEventsTellWhatHappenedAndHowLongItLasted(t *testing.T) {
 		_, stdout, _ = w.run("events")
 		require.Regexp(t, `(?m)Z +2m13s +nothing is deleted: Redis was not observed`, stdout)
 		require.Regexp(t, `(?m)Z +2h30m +seven fell silent$`, stdout)
-		require.Regexp(t, `(?m)Z +- +six stopped in good order$`, stdout)
+		require.Regexp(t, `(?m)Z +- +six said goodbye$`, stdout)
 		require.Regexp(t, `(?m)Z +20m +paused by ann \(look\)$`, stdout)
 		_, stdout, _ = w.run("events", "--since", "1h", "--json")
 		var kinds []string

@@ -18,14 +18,18 @@ import (
 )
 
 // finds asks doctor, and returns its findings by name.
-func (w *world) finds() (code int, all map[string]inspect.Check) {
+func (w *world) finds() (code int, all map[string]inspect.Finding) {
 	w.t.Helper()
 	var d inspect.Diagnosis
 	code = w.answer(&d, "doctor")
 	require.Equal(w.t, d.OK, code == cli.ExitOK)
-	all = map[string]inspect.Check{}
+	all = map[string]inspect.Finding{}
 	for _, c := range d.Checks {
 		require.NotEmpty(w.t, c.Sentence, c.Name)
+		name, _, _ := strings.Cut(c.Name, ":")
+		if c.Sentence = c.Text(); all[name].Level != inspect.Wrong {
+			all[name] = c
+		}
 		all[c.Name] = c
 	}
 	return code, all
@@ -45,11 +49,11 @@ func TestDoctorFindsAFreshRedisFitBeforeThereIsAFleet(t *testing.T) {
 		w := newWorld(t, rw)
 		code, all := w.finds()
 		require.Equal(t, cli.ExitOK, code, "%v", all)
-		require.Equal(t, "there is none yet", all["fleet"].Sentence)
+		require.Regexp(t, "^there is none yet$|^There is no fleet under the prefix .*; there is one under ", all["fleet"].Sentence)
 		if rw.Real {
 			require.Equal(t, inspect.OK, all["rights"].Level, all["rights"].Sentence)
 		} else {
-			require.Contains(t, all["rights"].Sentence, "could not be checked")
+			require.Contains(t, all["rights"].Sentence, "The rights could not be checked")
 		}
 		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it changes nothing")
 	})
@@ -67,7 +71,7 @@ func TestDoctorFindsASoundFleetSound(t *testing.T) {
 			return s.Leader != nil && s.Heard && s.Hold == nil
 		})
 		// Where a machine is busy, time passes between the questions of which a TTL is reckoned.
-		var all map[string]inspect.Check
+		var all map[string]inspect.Finding
 		until(t, "settings that agree", func() bool {
 			_, all = w.finds()
 			return all["settings"].Level == inspect.OK
@@ -101,7 +105,7 @@ func TestDoctorCountsTheReplicasThatAreExpected(t *testing.T) {
 		w.replica("one")
 		level, sentence := counts("2")
 		require.Equal(t, inspect.Wrong, level)
-		require.Equal(t, "1 live, 2 are expected; start the rest", sentence)
+		require.Equal(t, "1 live, 2 are expected.", sentence)
 		w.replica("two")
 		level, _ = counts("2")
 		require.Equal(t, inspect.OK, level)
@@ -117,7 +121,7 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	ctx := t.Context()
 	set := func(name, value string) { require.NoError(t, w.client.ConfigSet(ctx, name, value).Err()) }
 
-	w.requireFinding("persistence", inspect.Warning, "no persistence")
+	w.requireFinding("persistence", inspect.Warning, "There is no persistence")
 	set("save", "3600 1")
 	w.requireFinding("persistence", inspect.OK, "snapshots")
 
@@ -128,7 +132,7 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	w.requireFinding("policy", inspect.Wrong, "CONFIG SET maxmemory-policy noeviction")
 	set("maxmemory-policy", "noeviction")
 	set("maxmemory", "1mb")
-	w.requireFinding("memory", inspect.Wrong, "refuses registrations")
+	w.requireFinding("memory", inspect.Wrong, "registrations and telemetry are refused")
 	set("maxmemory", "0")
 
 	there := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3})
@@ -137,11 +141,11 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	w.requireFinding("database", inspect.Wrong, "database 3 has keys of the same names")
 
 	require.NoError(t, w.client.Set(ctx, w.keys.Registry(), "x", 0).Err())
-	w.requireFinding("types", inspect.Wrong, "connections:registry is a string, not a hash")
+	w.requireFinding("types", inspect.Wrong, "connections:registry is a string but must be a hash")
 	require.NoError(t, w.client.Del(ctx, w.keys.Registry()).Err())
 
 	require.NoError(t, w.client.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
-	w.requireFinding("role", inspect.Wrong, "this is a replica")
+	w.requireFinding("role", inspect.Wrong, "This Redis is a replica")
 }
 
 func TestDoctorFindsAClusterNode(t *testing.T) {
@@ -161,9 +165,9 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	witness := func(pairs ...any) { require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), pairs...).Err()) }
 
 	w.writes("old", time.Minute, imei)
-	w.requireFinding("old_writers", inspect.Warning, "plain writers, which live")
-	w.requireFinding("leader", inspect.Wrong, "nobody leads")
-	w.requireFinding("witness", inspect.Wrong, "nobody has listened to Redis yet")
+	w.requireFinding("old_writers", inspect.Warning, "Plain writers, which live")
+	w.requireFinding("leader", inspect.Wrong, "Nobody leads")
+	w.requireFinding("witness", inspect.Wrong, "Nobody has listened to this Redis yet")
 
 	witness("since", ms(-time.Hour), "last", ms(0), "gap", "30000", "grace", "92000")
 	require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
@@ -177,23 +181,23 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	w.requireFinding("heartbeats", inspect.Wrong, "never expire: one")
 
 	require.NoError(t, w.client.Set(ctx, w.keys.Lease(), "one/x", 0).Err())
-	w.requireFinding("lease", inspect.Wrong, "never expires")
+	w.requireFinding("lease", inspect.Warning, "never expires")
 	epoch := at.Add(time.Hour).UnixMicro()
 	require.NoError(t, w.client.Set(ctx, "{janitor:leader}:epoch", epoch, 0).Err())
 	w.requireFinding("epoch", inspect.Warning, "ahead of the server's clock")
 	witness("last", ms(time.Hour))
 	w.requireFinding("witness", inspect.Wrong, "in the future")
 	witness("last", ms(-time.Hour))
-	w.requireFinding("witness", inspect.Wrong, "nobody has listened to Redis for 1h")
+	w.requireFinding("witness", inspect.Wrong, "Nobody listens to Redis: the last tick was 1h ago")
 	witness("since", ms(0), "hold", ms(0), "reason", "settings")
-	w.requireFinding("hold", inspect.Warning, "settings: replicas disagree")
+	w.requireFinding("hold", inspect.Warning, "(settings): replicas disagree")
 
 	for n := range 22 {
 		require.NoError(t, w.client.XAdd(ctx, &redis.XAddArgs{
 			Stream: w.keys.Log(), ID: fmt.Sprintf("7-%d", n+1), Values: []any{"imeis", strings.Repeat("x", 1<<20)},
 		}).Err())
 	}
-	w.requireFinding("log", inspect.Warning, "larger than the leader should leave it")
+	w.requireFinding("log", inspect.Warning, "more than the leader should leave")
 }
 
 func TestVerifyCountsByOwnerWhatDoesNotFit(t *testing.T) {
@@ -220,13 +224,13 @@ func TestVerifyCountsByOwnerWhatDoesNotFit(t *testing.T) {
 
 func TestADiagnosisIsALineAFinding(t *testing.T) {
 	t.Parallel()
-	d := inspect.Diagnosis{Checks: []inspect.Check{
+	d := inspect.Diagnosis{Checks: []inspect.Finding{
 		{Name: "version", Level: inspect.OK, Sentence: "7.0.15"},
-		{Name: "policy", Level: inspect.Wrong, Sentence: "allkeys-lru: set noeviction"},
-		{Name: "right:xtrim", Level: inspect.Warning, Sentence: "fleet may not XTRIM"},
+		{Name: "policy", Level: inspect.Wrong, Sentence: "It is allkeys-lru.", Do: "Set noeviction.", Runbook: "redis.md"},
+		{Name: "rights:xtrim", Level: inspect.Warning, Sentence: "fleet may not XTRIM."},
 	}}
 	var table, json bytes.Buffer
-	require.NoError(t, showDiagnosis(&table, d))
+	require.NoError(t, showDiagnosis(&table, d, true))
 	require.NoError(t, writeJSON(&json, d))
 	golden(t, "doctor.txt", table.String())
 	golden(t, "doctor.json", json.String())

@@ -15,7 +15,9 @@ func find() *cli.Command {
 	return &cli.Command{
 		Name: "rollcall find",
 		About: `rollcall find shows which instance holds a device, whether that instance lives, since
-when it runs, and what was last wrong with what the device sent.`,
+when it runs, and what was last wrong with what the device sent.
+
+  rollcall find 356307040000076`,
 		Arguments: "IMEI", Mixed: true,
 		Settings: f.table(),
 		Check: func(in *cli.Input) {
@@ -30,14 +32,21 @@ when it runs, and what was last wrong with what the device sent.`,
 				return err
 			}
 			if f.json {
-				return writeJSON(w, found)
-			}
-			if err := line(w, "%s", found.Sentence); err != nil || found.Fault == nil {
+				if err = writeJSON(w, found); err == nil && found.Owner == "" {
+					err = cli.ErrNo
+				}
 				return err
 			}
-			return showFault(w, *found.Fault)
+			err = line(w, "%s", found.Sentence)
+			if err == nil && found.Fault != nil {
+				err = showFault(w, *found.Fault)
+			}
+			if err == nil && found.Owner == "" {
+				err = cli.ErrNo
+			}
+			return err
 		}),
-		Notes: exits,
+		Notes: exitsNo + " That is: nobody holds it.",
 	}
 }
 
@@ -55,7 +64,9 @@ func why() *cli.Command {
 	return &cli.Command{
 		Name: "rollcall why",
 		About: `rollcall why says in a sentence why the entry of a device, or a key that a rule sweeps, is
-gone or still here, and shows the records of the eviction log that name it.`,
+gone or still here, and shows the records of the eviction log that name it.
+
+  rollcall why cart:bob --prefix '{cleanup}:'`,
 		Arguments: "IMEI|KEY", Mixed: true,
 		Settings: f.table(),
 		Check: func(in *cli.Input) {

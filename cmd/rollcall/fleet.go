@@ -33,7 +33,7 @@ type fleet struct {
 // table is for every verb but wait, which has a --timeout of its own.
 func (f *fleet) table() []cli.Setting {
 	return append(f.common(), cli.Setting{
-		Name: "timeout", Default: "10s", Value: cli.Duration(&f.base.Redis.Within, 100*time.Millisecond, time.Hour),
+		Name: "timeout", Default: "2s", Value: cli.Duration(&f.base.Redis.Within, 100*time.Millisecond, time.Hour),
 		Meaning: "How long an answer of Redis is waited for, unless REDIS_URL has read_timeout.",
 	})
 }
@@ -96,7 +96,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 			return f.advised(err)
 		}
 		defer func() { _ = clients.Close() }()
-		// A password may change while top, log --follow or wait is running.
+		// A password may change while log --follow or wait is running.
 		files, err := reload.New(reload.Config{Files: clients.Files, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err

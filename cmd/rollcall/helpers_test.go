@@ -206,6 +206,3 @@ func (w *world) listened() {
 func heartbeatAt(at time.Time) string {
 	return fmt.Sprintf("%d/%016d%010d", at.UnixMilli(), at.UnixMicro(), 7)
 }
-
-// sharedOptions is of the server that tests share.
-func sharedOptions(t *testing.T) *redis.Options { return redistest.Shared(t).Options() }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -36,6 +35,9 @@ func showInstances(w io.Writer, s inspect.Status, width int) error {
 		}
 		if in.BadIndex {
 			remarks = join(remarks, "its index is no set")
+		}
+		if in.Knows.Refused != "" || len(in.Knows.Failing) > 0 || len(in.Knows.Files) > 0 {
+			remarks = join(remarks, "has trouble, see above")
 		}
 		if led := s.Leads(in.ID); led != "" {
 			remarks = join(led, remarks)
@@ -100,18 +102,4 @@ func widthOf(w io.Writer) int {
 		}
 	}
 	return 0
-}
-
-// wrapped breaks a line at spaces.
-func wrapped(text string, width int) (lines []string) {
-	const indent = "  "
-	for utf8.RuneCountInString(text) > width && width > len(indent) {
-		runes := []rune(text)
-		at := strings.LastIndex(string(runes[:width+1]), " ")
-		if at <= len(indent) {
-			break
-		}
-		lines, text = append(lines, strings.TrimRight(text[:at], " ")), indent+strings.TrimLeft(text[at:], " ")
-	}
-	return append(lines, text)
 }

@@ -20,21 +20,24 @@ func log() *cli.Command {
 		since  moment
 		follow bool
 	)
-	rows := append(f.table(),
-		cli.Setting{Name: "owner", Value: cli.Text(&filter.Owner),
+	rows := append([]cli.Setting{
+		{Name: "owner", Value: cli.Text(&filter.Owner),
 			Meaning: "only what this instance left"},
-		cli.Setting{Name: "sweep", Value: cli.Text(&filter.Sweep),
+		{Name: "sweep", Value: cli.Text(&filter.Sweep),
 			Meaning: "only this sweep, such as owners or registry"},
-		cli.Setting{Name: "limit", Default: "100", Value: cli.Number(&filter.Limit, 0, 1_000_000),
+		{Name: "limit", Default: "100", Value: cli.Number(&filter.Limit, 0, 1_000_000),
 			Meaning: "the newest so many records; 0: all"},
-		cli.Setting{Name: "follow", Default: "false", Switch: true, Value: cli.Bool(&follow),
+		{Name: "follow", Default: "false", Switch: true, Value: cli.Bool(&follow),
 			Meaning: "go on with what is evicted from now on, until interrupted"},
-		cli.Setting{Name: "since", Value: since.parse,
-			Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"})
+		{Name: "since", Value: since.parse,
+			Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"},
+	}, f.table()...)
 	return &cli.Command{
 		Name: "rollcall log",
 		About: `rollcall log shows the eviction log, the oldest record first: when which leader evicted how
-many entries of which dead owner. In JSON there is one record a line, with what went.`,
+many entries of which dead owner. In JSON there is one record a line, with what went.
+
+  rollcall log --owner ingest-7 --since 1h`,
 		Settings: rows,
 		Check:    f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
@@ -57,7 +60,7 @@ const followEvery = time.Second
 // follow shows the present records, and then those that are added. It names on stderr the servers
 // of a Redis Cluster that do not answer, and goes on with the rest.
 func (f *fleet) follow(ctx context.Context, r *inspect.Reader, w io.Writer, filter inspect.Filter) error {
-	records, end, err := r.LogUpTo(ctx, filter)
+	records, end, err := r.LogAfter(ctx, "", filter)
 	away := ""
 	for head := true; err == nil || inspect.Partial(err); head = false {
 		now := "all of Redis answers"

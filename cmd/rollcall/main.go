@@ -15,7 +15,7 @@ const exitsNo = exits + " 3: the answer is no."
 
 func verbs() []*cli.Command {
 	return []*cli.Command{
-		status(), top(), find(), why(), log(), events(), doctor(), debug(), verify(),
+		status(), find(), why(), list(), log(), events(), doctor(), debug(), verify(),
 		pause(), resume(), resign(), sweep(), restore(), waitFor(),
 	}
 }
@@ -28,9 +28,9 @@ func rollcall() *cli.Command {
 Flags stand behind the verb; rollcall VERB -h shows them.
 
   rollcall status        who leads, what is held, each instance
-  rollcall top           the same, live
   rollcall find IMEI     who holds a device
   rollcall why IMEI      why its entry is gone, or still here; of a KEY too
+  rollcall list INSTANCE which devices it holds
   rollcall log           what was evicted
   rollcall events        what happened: terms, deaths, goodbyes, holds, pauses
   rollcall doctor        whether this Redis is fit and the fleet is sound
@@ -41,16 +41,10 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall sweep         runs a pass now, or tells what it would do
   rollcall restore ID    puts back what a rule with a bin took; --last: the last pass
   rollcall resign        has another replica lead
-  rollcall wait          ends when the fleet is as asked for
-
-  rollcall completion    lets bash, zsh or fish complete all this`,
+  rollcall wait          ends when the fleet is as asked for`,
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}
-	for _, verb := range c.Commands {
-		named(verb)
-	}
-	c.Commands = append(c.Commands, cli.Completion(c))
 	c.Run = c.ShowHelp
 	return c
 }

@@ -62,7 +62,7 @@ func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
 		p := w.keys.Prefix
 		w.answers(append([]expected{
 			{"status", 0, `^dispatch +0 +yes `},
-			{"find " + mitra, 0, "^nobody holds "},
+			{"find " + mitra, 3, "^nobody holds "},
 			{"why " + mitra, 0, "^kept: this mitra is online in the mirror of PostgreSQL; its last heartbeat was (just now|.+s ago); " +
 				"sessions: 0"},
 			{"why " + p + "mitra:heartbeat:" + mitra, 0,
@@ -71,8 +71,8 @@ func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
 			{"why " + p + "mitras:version", 0, "^kept: it is the version that was applied"},
 			{"why " + p + "mitras:seeded", 0, "^kept: it is the sign that the mirror is whole"},
 			{"why " + p + "mitra:heartbeat:nobody", 3, "^not there, and no record"},
-			{"log", 0, `\(leads\)`}, {"events", 0, "dispatch leads"},
-			{"doctor", 0, "^ok +leader +dispatch has led"},
+			{"log", 0, `\(leads\)`}, {"events", 0, "dispatch leads"}, {"list nobody", 3, ""},
+			{"doctor --all", 0, "^ok +leader +dispatch has led"},
 			{"verify", 0, "^0 entries"},
 			{"pause look --for 1h", 0, "^paused for 1h"},
 			{"resume", 0, "^not paused"},
@@ -101,8 +101,8 @@ func TestEveryVerbOnTheEmbeddedServer(t *testing.T) {
 			{"find " + imei, 0, "^one holds "},
 			{"why " + imei, 0, "^kept: its owner one beat "},
 			{"why " + w.keys.Roster(), 0, "^kept: the key is there, a set"},
-			{"log", 0, `\(leads\)`}, {"events", 0, "one leads"},
-			{"doctor", 0, "^warning +policy +this server does not report"},
+			{"log", 0, `\(leads\)`}, {"events", 0, "one leads"}, {"list one", 0, "^" + imei + "$"},
+			{"doctor", 0, "^warning +policy +This server does not report"},
 			{"verify", 0, "^1 entries"},
 			{"pause x", 0, "^paused until it is resumed"},
 			{"resume", 0, "^not paused"},
@@ -123,15 +123,15 @@ func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
 			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
 			{"find " + other, 0, "^the entry of .* names dead, which has no heartbeat"},
 			{"why " + imei, 0, "^kept: its owner old lives"},
-			{"why " + other, 0, "^kept: dead has no heartbeat, but nobody leads"},
-			{"log", 0, "^AT +TERM"}, {"events", 0, "^nothing happened that Redis still knows"},
-			{"doctor", 3, "^wrong +leader +nobody leads"},
-			{"doctor", 3, "^warning +old_writers +plain writers, .*: old [(]1 entries[)]"},
+			{"why " + other, 0, "^kept: dead has no heartbeat. But nothing is swept: Nobody leads"},
+			{"log", 0, "^AT +TERM"}, {"events", 0, "^nothing happened that Redis still knows"}, {"list old", 0, "^" + imei + "$"},
+			{"doctor", 3, "^wrong +leader +Nobody leads"},
+			{"doctor", 3, "^warning +old_writers +Plain writers, .*: old [(]1 entry[)]"},
 			{"verify", 0, "^2 entries: of dead owners 1"},
 			{"pause x", 0, "^paused until it is resumed"},
 			{"resume", 0, "^not paused"},
-			{"wait --converged --timeout 1s", 3, "^nobody leads"},
-			{"wait --gone dead --timeout 1s", 3, "^dead is dead, and 1 entries still name it"},
+			{"wait --converged --timeout 1s", 3, "^Nobody leads"},
+			{"wait --gone dead --timeout 1s", 3, "^dead is dead, and 1 entry still name it"},
 			{"restore --last", 3, "^nothing to restore"},
 		}, fixed...))
 	})
@@ -142,16 +142,16 @@ func TestEveryVerbOnAnEmptyRedis(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, rw)
 		w.answers(append([]expected{
-			{"status", 3, "^there is no fleet: this Redis .* has nothing under the prefix \"{0,1}.*; look at REDIS_URL"},
-			{"find " + imei, 0, "^nobody holds " + imei},
+			{"status", 3, "^there is no fleet: this Redis .* has nothing under the prefix \"{0,1}.*; (look at REDIS_URL|there is one under )"},
+			{"find " + imei, 3, "^nobody holds " + imei},
 			{"why " + imei, 3, "^not there, .*the log is empty"},
 			{"why no:such:key", 3, "^not there, "},
 			{"log", 0, "^AT +TERM"},
 			{"log --json", 0, "^$"},
-			{"events", 0, "^nothing happened"},
-			{"doctor", 0, "^ok +fleet +there is none yet"},
+			{"events", 0, "^nothing happened"}, {"list nobody", 3, ""},
+			{"doctor --all", 0, "fleet +(there is none yet|There is no fleet under)"},
 			{"verify", 0, "^0 entries"},
-			{"wait --leader --timeout 1s", 3, "^nobody leads"},
+			{"wait --leader --timeout 1s", 3, "(?i)nobody "},
 			{"wait --gone one", 0, "^nothing is left of one"},
 			{"restore --list", 0, "^the bins are empty"},
 			{"restore a/1-1:1", 3, "^a/1-1:1 +- +no +no bin has it"},
@@ -171,15 +171,15 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 		require.NoError(t, w.client.Set(ctx, w.keys.Witness(), "x", 0).Err())
 		require.NoError(t, w.client.SAdd(ctx, w.keys.Log(), "x").Err())
 		require.NoError(t, w.client.Set(ctx, w.keys.Prefix+"orphan:passes", "x", 0).Err())
-		const wrong = "WRONGTYPE.*rollcall doctor"
+		const wrong = "rollcall doctor names it.*WRONGTYPE"
 		w.answers(append([]expected{
-			{"status", 0, `^wrong +\S*connections:registry is a string but must be a hash`}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},
+			{"status", 0, `^wrong +types +\S*connections:registry is a string but must be a hash`}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},
 			{"why key", 1, wrong},
-			{"log", 1, wrong}, {"events", 0, "^nothing happened"}, {"verify", 1, wrong},
-			{"wait --leader --timeout 1s", 3, `^nobody leads: \S*janitor:leader holds \(a key of another type\), which is no`},
+			{"log", 1, wrong}, {"events", 0, "^nothing happened"}, {"verify", 1, wrong}, {"list x", 1, wrong},
+			{"wait --leader --timeout 1s", 3, `^Nobody leads: \(a key of another type\) holds the lease but is no living instance`},
 			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong},
 			{"restore --last", 1, wrong},
-			{"doctor", 3, `^wrong +types +\S*connections:registry is a string, not a hash`},
+			{"doctor", 3, `^wrong +types +\S*connections:registry is a string but must be a hash`},
 			{"pause x", 0, "^paused until"},
 			{"resume", 0, "^not paused"},
 		}, fixed...))
@@ -190,7 +190,7 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 func refusing(says string) []expected {
 	all := []expected{{"pause x --for 1h", 1, says}, {"resume", 1, says}, {"restore a/1-1:1", 1, says}}
 	for _, args := range []string{
-		"status", "find " + imei, "why " + imei, "why key", "log", "log --follow", "events", "doctor", "verify",
+		"status", "list x", "find " + imei, "why " + imei, "why key", "log", "log --follow", "events", "doctor", "verify",
 		"wait --leader --timeout 1s", "restore --list", "restore --last",
 	} {
 		all = append(all, expected{args, 1, says})

@@ -31,6 +31,7 @@ func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
 	}
 	p := inspect.Replica{
 		Instance: s.Instance, Version: s.Version, Leading: s.Janitor.Leading, Passes: s.Janitor.Sweeps,
+		Knows: s.Knows(),
 	}
 	_, p.Address, _ = strings.Cut(base, "://")
 	p.Address = p.Address[strings.LastIndex(p.Address, "@")+1:] // a password may precede it

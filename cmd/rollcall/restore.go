@@ -33,17 +33,19 @@ nothing: a name that is in use again stays as it is, and the others are put back
 --list it only shows what is in the bins, with the ids. It writes to Redis.
 
 What is still an orphan to its rule goes again after the rule's grace: mend the rule
-first, or rollcall pause.`,
+first, or rollcall pause.
+
+  rollcall restore --last --sweep carts --prefix '{cleanup}:'`,
 		Arguments: "[ID ...]", Mixed: true,
-		Settings: append(r.table(),
-			cli.Setting{Name: "last", Default: "false", Switch: true, Value: cli.Bool(&r.last),
+		Settings: append([]cli.Setting{
+			{Name: "last", Default: "false", Switch: true, Value: cli.Bool(&r.last),
 				Meaning: "undo the last mistake: what one rule took last, in passes that follow one another"},
-			cli.Setting{Name: "since", Value: r.since.parse,
+			{Name: "since", Value: r.since.parse,
 				Meaning: "undo all that went since then: a duration, or a time in RFC 3339"},
-			cli.Setting{Name: "sweep", Value: cli.Text(&r.rule),
+			{Name: "sweep", Value: cli.Text(&r.rule),
 				Meaning: "with --last, --since and --list: only this rule"},
-			cli.Setting{Name: "list", Default: "false", Switch: true, Value: cli.Bool(&r.list),
-				Meaning: "show what is in the bins, and restore nothing"}),
+			{Name: "list", Default: "false", Switch: true, Value: cli.Bool(&r.list),
+				Meaning: "show what is in the bins, and restore nothing"}}, r.table()...),
 		Check: func(in *cli.Input) {
 			r.check(in)
 			r.ids = in.Args

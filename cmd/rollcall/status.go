@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/printable"
 )
 
 func status() *cli.Command {
@@ -23,8 +22,10 @@ func status() *cli.Command {
 		Name: "rollcall status",
 		About: `rollcall status shows who leads since when, what holds the sweeping and what to do,
 each instance and in what it differs, and what was last evicted. With --http replicas
-are asked for what they do not say in Redis: version, address, last passes.`,
-		Settings: append(f.table(), f.replicas()),
+are asked too: also if Redis does not answer.
+
+  rollcall status --http http://10.0.0.7:8080,http://10.0.0.8:8080`,
+		Settings: append([]cli.Setting{f.replicas()}, f.table()...),
 		Check:    f.check,
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			err := f.ask(f.runStatus)(ctx, stdout, stderr)
@@ -45,8 +46,12 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	if f.json {
 		err = writeJSON(w, whole(s))
 	} else if s.Empty() {
-		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and "+
-			"--prefix, or start a replica", f.base.Redis, r.Layout().Prefix)
+		text := "look at REDIS_URL and --prefix, or start a replica"
+		if others := r.OtherFleets(ctx); len(others) > 0 {
+			text = "there is one under " + strings.Join(others, ", ") + ": --prefix names it"
+		}
+		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; %s", f.base.Redis,
+			r.Layout().Prefix, text)
 	} else {
 		err = showStatus(w, s)
 	}
@@ -59,22 +64,21 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 func whole(s inspect.Status) any {
 	return struct {
 		inspect.Status
-		Problems []inspect.Problem `json:"problems"`
-	}{s, s.Problems()}
+		Problems []inspect.Finding `json:"problems"`
+	}{s, s.Findings()}
 }
 
 // showReplicas is for when Redis does not answer the tool.
 func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 	type replica struct {
-		Address  string `json:"address"`
-		Instance string `json:"instance,omitempty"`
-		Version  string `json:"version,omitempty"`
-		Leads    bool   `json:"leads"`
-		Ready    bool   `json:"ready"`
-		NotReady string `json:"not_ready,omitempty"`
-		// Failing are files of settings that it cannot use.
-		Failing []string `json:"failing,omitempty"`
-		Error   string   `json:"error,omitempty"`
+		Address  string            `json:"address"`
+		Instance string            `json:"instance,omitempty"`
+		Version  string            `json:"version,omitempty"`
+		Leads    bool              `json:"leads"`
+		Ready    bool              `json:"ready"`
+		NotReady string            `json:"not_ready,omitempty"`
+		Says     []inspect.Finding `json:"says,omitempty"`
+		Error    string            `json:"error,omitempty"`
 	}
 	all := make([]replica, len(f.http))
 	var asking conc.WaitGroup
@@ -82,12 +86,7 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 		asking.Go(func() {
 			s, err := statusOf(ctx, base)
 			all[i] = replica{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
-				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady}
-			for _, file := range s.Files {
-				if file.Error != "" {
-					all[i].Failing = append(all[i].Failing, file.Setting+": "+file.Error)
-				}
-			}
+				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady, Says: s.Knows().Findings(s.Instance, time.Now())}
 			if err != nil {
 				all[i] = replica{Address: hostOf(base), Error: err.Error()}
 			}
@@ -99,14 +98,16 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 	}
 	rows := [][]string{{"REPLICA", "INSTANCE", "READY", "SAYS"}}
 	for _, p := range all {
-		ready, says := "yes", p.NotReady
+		ready, says := "yes", ""
 		if !p.Ready {
 			ready = "no"
 		}
 		if p.Leads {
-			says = join("leads", says)
+			says = "leads"
 		}
-		says = join(says, strings.Join(p.Failing, "; "))
+		for _, f := range p.Says {
+			says = join(says, strings.TrimSuffix(strings.TrimPrefix(f.Sentence, p.Instance+": "), "."))
+		}
 		if p.Error != "" {
 			ready, says = "?", "no answer: "+p.Error
 		}
@@ -144,36 +145,13 @@ func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, 
 
 func showStatus(w io.Writer, s inspect.Status) error {
 	width := widthOf(w)
-	return cmp.Or(showHead(w, s), showProblems(w, s), showInstances(w, s, width), showSweeps(w, s, width))
-}
-
-// showProblems writes the page's sentences.
-func showProblems(w io.Writer, s inspect.Status) error {
-	problems := slices.DeleteFunc(s.Problems(), func(p inspect.Problem) bool {
-		return strings.HasPrefix(p.Name, "hold:")
-	})
-	if len(problems) > 0 {
-		fmt.Fprintln(w)
-	}
-	for _, p := range problems {
-		level := paint(w, colourOf[p.Level], fmt.Sprintf("%-7s", p.Level))
-		text := printable.Text(strings.TrimSpace(p.Sentence + " " + p.Do))
-		if p.Runbook != "" {
-			text += " (docs/runbook.md#" + p.Runbook + ")"
-		}
-		if _, err := fmt.Fprintf(w, "%s  %s\n", level, text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(showHead(w, s), line(w, ""), showFindings(w, s.Findings()), showInstances(w, s, width),
+		showSweeps(w, s, width))
 }
 
 func showPartitions(s inspect.Status) (rows [][]string) {
 	p := s.Partitions
 	text := fmt.Sprintf("%d, the largest is %d with %d entries", p.Count, p.Largest, p.Most)
-	if p.Looked > 0 {
-		text += fmt.Sprintf("; instances were looked at in %d of them", p.Looked)
-	}
 	rows = append(rows, []string{"partitions", text})
 	if len(p.Unread) > 0 {
 		rows = append(rows, []string{"not read", inspect.Numbers(p.Unread) + ": their Redis does not answer"})
@@ -184,10 +162,6 @@ func showPartitions(s inspect.Status) (rows [][]string) {
 			text += " at " + l.Address
 		}
 		rows = append(rows, []string{"leader", text + " of " + inspect.Numbers(l.Partitions)})
-	}
-	if len(p.Unled) > 0 {
-		rows = append(rows, []string{"leader", "nobody leads " + inspect.Numbers(p.Unled) +
-			": nothing dead is swept there"})
 	}
 	return rows
 }
@@ -221,77 +195,34 @@ func showSweeps(w io.Writer, s inspect.Status, width int) error {
 }
 
 func showHead(w io.Writer, s inspect.Status) error {
-	leader := "nobody leads: nothing dead is swept"
+	stopped := s.Stopped()
+	leader := "nobody"
 	if l := s.Leader; l != nil {
 		leader = l.Instance
 		if l.Address != "" {
 			leader += " at " + l.Address
 		}
-		switch {
-		case !l.Since.IsZero():
-			leader += fmt.Sprintf(", since %s, term %d", ago(l.Since, s.Now), l.Epoch)
-		case l.Epoch == 0 && !l.LogLost:
-			leader += ", its term begins"
-		default:
+		if !l.Since.IsZero() {
+			leader += ", since " + ago(l.Since, s.Now)
+		}
+		if l.Epoch > 0 {
 			leader += fmt.Sprintf(", term %d", l.Epoch)
-		}
-		if l.ExpiresIn == "" {
-			leader += "; the lease never expires"
-		}
-		if silent := s.LeaderSilent(); silent != "" {
-			leader += "; " + silent
 		}
 	}
 	rows := [][]string{{"leader", leader}}
 	if s.Partitions != nil {
 		rows = showPartitions(s)
 	}
-	hold := "nothing: what is dead is swept"
-	switch {
-	case s.Hold != nil && s.Hold.Reason == "paused":
-		hold = s.Hold.Sentence
-	case s.Hold != nil:
-		hold = fmt.Sprintf("%s: %s (docs/runbook.md#%s)", s.Hold.Reason, s.Hold.Sentence, s.Hold.Runbook)
-	case s.Witness.LastTick.IsZero():
-		hold = "nobody has listened to this Redis yet"
-	case s.Full() != "":
-		hold = "memory: " + s.Full()
-	case !s.Heard:
-		hold = fmt.Sprintf("nobody listens: the last tick was %s", ago(s.Witness.LastTick, s.Now))
-	case s.Leader == nil && s.Partitions == nil:
-		hold = "nothing"
-	}
-	if s.Partitions != nil && !(s.Hold != nil && s.Hold.Reason == "paused") {
-		for _, h := range s.Partitions.Holds {
-			if h.Reason == s.Hold.Reason {
-				hold += "; so are partitions " + inspect.Numbers(h.Partitions)
-			} else {
-				hold += fmt.Sprintf("; %s: partitions %s", h.Reason, inspect.Numbers(h.Partitions))
-			}
-		}
-		if len(s.Partitions.Unheard) > 0 {
-			hold += "; nobody listens in partitions " + inspect.Numbers(s.Partitions.Unheard)
-		}
-	}
-	witness := "listens without a hold for " + inspect.Short(s.Now.Sub(s.Witness.Since))
-	switch {
-	case s.Witness.Since.IsZero():
-		witness = "listens not yet"
-	case !s.Heard:
-		witness = "nobody listens"
-	case s.Hold != nil && s.Hold.Reason != "paused":
-		witness = "listens; what holds was last seen " + ago(s.Witness.Since, s.Now)
-	}
-	if s.Partitions != nil {
-		witness = fmt.Sprintf("of partition %d, the worst: %s", s.Partitions.Worst, witness)
+	sweeping := "goes on: what is dead is swept; no hold for " + inspect.Short(s.Unheld())
+	if stopped != nil {
+		sweeping = "not now: " + stopped.Sentence
 	}
 	limit := "no limit"
 	if s.Redis.MaxMemory > 0 {
 		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
 	err := cli.Columns(w, append(rows,
-		[]string{"held by", hold},
-		[]string{"witness", witness},
+		[]string{"sweeping", sweeping},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),

@@ -107,7 +107,7 @@ func TestStatusOfAFleet(t *testing.T) {
 		code, table, stderr := w.run("status")
 		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Regexp(t, `(?m)^leader +one, since .*, term \d+$`, table)
-		require.Regexp(t, `(?m)^held by +gap: Redis was not observed .*docs/runbook.md#gap`, table)
+		require.Regexp(t, `(?m)^sweeping +not now: Sweeping is held \(gap\): Redis was not observed `, table)
 		require.Regexp(t, `(?m)^two +0 +yes `, table)
 
 		until(t, "the hold ends", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
@@ -184,7 +184,7 @@ func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
 	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "dead").Err())
 	require.NoError(t, w.client.Set(t.Context(), w.keys.Lease(), "dead/x", 9*time.Second).Err())
 	_, table, _ := w.run("status")
-	require.Regexp(t, `(?m)^leader +dead.*; it sends no heartbeat; unless it renews its lease, another takes over in about `, table)
+	require.Regexp(t, `(?m)^sweeping +not now: Nobody leads: dead holds the lease but is no living instance; another takes over in about `, table)
 }
 
 func TestARedisThatIsAwayIsAFailure(t *testing.T) {
@@ -193,7 +193,7 @@ func TestARedisThatIsAwayIsAFailure(t *testing.T) {
 	code, stdout, stderr := w.run("status")
 	require.Equal(t, cli.ExitFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "no answer of Redis at 127.0.0.1:1/0: ")
+	require.Contains(t, stderr, "nothing listens at Redis' address (Redis: 127.0.0.1:1/0). Start Redis, or correct REDIS_URL: ")
 	require.Contains(t, stderr, "connection refused")
 }
 
@@ -221,8 +221,9 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
 		w.requireFinding("index", inspect.Wrong, "is not a set")
 		require.Equal(t, 1, ask[inspect.Verification](w, "verify").NotIndexed)
-		require.Equal(t, "nobody holds "+other+": its entry is empty",
-			ask[inspect.Found](w, "find", other).Sentence)
+		var found inspect.Found
+		require.Equal(t, cli.ExitNo, w.answer(&found, "find", other))
+		require.Equal(t, "nobody holds "+other+": its entry is empty", found.Sentence)
 		why := ask[inspect.Why](w, "why", other)
 		require.Equal(t, inspect.Kept, why.Verdict)
 		require.Contains(t, why.Sentence, "nothing can judge it")

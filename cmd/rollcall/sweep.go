@@ -12,15 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
-	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/printable"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 )
@@ -34,7 +30,9 @@ func sweep() *cli.Command {
 		About: `rollcall sweep has the leader run one pass of each sweep now, and shows the reports; with
 --dry-run it tells what would go, and deletes nothing. It needs --http with the leader's
 URL, or those of all replicas: the leader is found among them. Where the registry has
-several partitions each leader that is named sweeps its own.`,
+several partitions each leader that is named sweeps its own.
+
+  rollcall sweep --dry-run --http http://10.0.0.7:8080,http://10.0.0.8:8080`,
 		Settings: f.acting(
 			cli.Setting{Name: "owner", Value: cli.Text(&owner),
 				Meaning: "only what this instance left; needs REDIS_URL, to look whether it lives"},
@@ -47,7 +45,7 @@ several partitions each leader that is named sweeps its own.`,
 				in.Fault("REDIS_URL: expected the fleet's Redis, to look whether --owner lives; it is not set")
 			}
 		},
-		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			if owner != "" {
 				if err := f.checkDead(ctx, owner); err != nil {
 					return err
@@ -59,15 +57,6 @@ several partitions each leader that is named sweeps its own.`,
 			}
 			if name != "" {
 				q.Set("sweep", name)
-			}
-			if cli.IsTerminal(stderr) {
-				watched, stop := context.WithCancel(ctx)
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					f.progress(watched, stderr)
-				}()
-				defer func() { stop(); <-ended }()
 			}
 			reports, err := f.sweep(ctx, q)
 			if len(reports) == 0 && err != nil {
@@ -132,37 +121,6 @@ func (f *fleet) checkDead(ctx context.Context, owner string) error {
 		}
 		return nil
 	})
-}
-
-const progressEvery = 500 * time.Millisecond
-
-// progress draws a bar of the requested passes.
-func (f *fleet) progress(ctx context.Context, w io.Writer) {
-	const clear = "\r\x1b[K"
-	defer func() { _, _ = io.WriteString(w, clear) }()
-	for wait.For(ctx, progressEvery) {
-		for _, base := range f.http {
-			var s console.Status
-			_, err := request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
-			if err != nil || !s.Janitor.Leading {
-				continue
-			}
-			for _, p := range s.Janitor.Passes {
-				fmt.Fprint(w, clear, bar(p))
-			}
-		}
-	}
-}
-
-func bar(p janitor.Progress) string {
-	const width = 30
-	full := int(p.Ratio() * width)
-	text := fmt.Sprintf("%s [%s%s] %3.0f%%, %d scanned, %d evicted", printable.Text(p.Sweep),
-		strings.Repeat("#", full), strings.Repeat(".", width-full), p.Ratio()*100, p.Scanned, p.Evicted)
-	if p.SecondsLeft > 0 {
-		text += ", " + inspect.Short(time.Duration(p.SecondsLeft*float64(time.Second))) + " left"
-	}
-	return text
 }
 
 // showReports returns an error if a pass failed.

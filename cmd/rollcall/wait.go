@@ -23,21 +23,23 @@ func waitFor() *cli.Command {
 	return &cli.Command{
 		Name: "rollcall wait",
 		About: `rollcall wait ends when the fleet is as asked for, or after --timeout. It is for scripts
-and deployments. Give one of --leader, --converged and --gone.`,
-		Settings: append(f.common(),
-			cli.Setting{Name: "leader", Default: "false", Switch: true, Value: cli.Bool(&leader),
+and deployments. Give one of --leader, --converged and --gone.
+
+  rollcall wait --converged --at-least 90000 --timeout 5m`,
+		Settings: append([]cli.Setting{
+			{Name: "leader", Default: "false", Switch: true, Value: cli.Bool(&leader),
 				Meaning: "until a replica leads, and has begun its term"},
-			cli.Setting{Name: "converged", Default: "false", Switch: true, Value: cli.Bool(&converged),
-				Meaning: "until a replica leads, nothing holds deletes, and each entry's owner lives: reads " +
-					"the whole registry each time"},
-			cli.Setting{Name: "at-least", Default: "0", Value: cli.Number(&atLeast, 0, 1_000_000_000),
+			{Name: "converged", Default: "false", Switch: true, Value: cli.Bool(&converged),
+				Meaning: "until a replica leads, nothing stops sweeping, each entry's owner lives, and each " +
+					"living instance has beaten since: reads the whole registry each time"},
+			{Name: "at-least", Default: "0", Value: cli.Number(&atLeast, 0, 1_000_000_000),
 				Meaning: "with --converged: until the registry has so many entries, too: a fleet that lost " +
 					"most of them has converged"},
-			cli.Setting{Name: "gone", Value: cli.Text(&gone),
+			{Name: "gone", Value: cli.Text(&gone),
 				Meaning: "until nothing is left of this instance: no heartbeat, no entry"},
-			cli.Setting{Name: "timeout", Default: "1m",
+			{Name: "timeout", Default: "1m",
 				Value:   cli.Duration(&timeout, time.Second, 24*time.Hour),
-				Meaning: "how long at most"}),
+				Meaning: "how long at most"}}, f.common()...),
 		Check: func(in *cli.Input) {
 			f.check(in)
 			asked := 0
@@ -54,10 +56,10 @@ and deployments. Give one of --leader, --converged and --gone.`,
 			}
 		},
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			look := r.Led
+			look := inspect.Condition(r.Led)
 			switch {
 			case converged:
-				look = func(ctx context.Context) (bool, string, error) { return r.Converged(ctx, atLeast) }
+				look = r.Converging(atLeast)
 			case gone != "":
 				look = func(ctx context.Context) (bool, string, error) { return r.Gone(ctx, gone) }
 			}

@@ -39,6 +39,7 @@ var below = map[string][]string{
 	},
 	"cmd/internal/program": {
 		"cmd/internal/cli", "cmd/internal/connect", "cmd/internal/console", "cmd/internal/reload",
+		"cmd/internal/tracing",
 	},
 }
 

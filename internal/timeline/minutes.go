@@ -11,11 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Minute is what a fleet had and did in the minute before At.
+// Minute is what a fleet had At a time.
 type Minute struct {
-	At         time.Time // the server's clock
-	Entries    int64
-	Registered int64 // sockets; -1: unknown
+	At      time.Time // the server's clock
+	Entries int64
+	Living  int // replicas
 }
 
 // Minutes is enough for an hour, and for leaders that overlap.
@@ -23,11 +23,8 @@ const Minutes = 120
 
 // AddMinute adds one that ends now.
 func AddMinute(ctx context.Context, client redis.UniversalClient, key string, m Minute) error {
-	v := []any{"entries", m.Entries}
-	if m.Registered >= 0 {
-		v = append(v, "registered", m.Registered)
-	}
-	err := client.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: Minutes, Approx: true, Values: v}).Err()
+	err := client.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: Minutes, Approx: true,
+		Values: []any{"entries", m.Entries, "living", m.Living}}).Err()
 	if err != nil {
 		return fmt.Errorf("timeline: add a minute: %w", err)
 	}
@@ -53,7 +50,7 @@ func ReadMinutes(ctx context.Context, client redis.UniversalClient, key string, 
 			return n
 		}
 		added, _, _ := strings.Cut(rec.ID, "-")
-		m := Minute{at(added), number("entries"), number("registered")}
+		m := Minute{at(added), number("entries"), int(max(0, number("living")))}
 		if m.Entries >= 0 && !m.At.IsZero() {
 			all = append(all, m)
 		}

@@ -69,7 +69,7 @@ func TestMinutesAreReadAndBounded(t *testing.T) {
 		now, err := w.Client.Time(ctx).Result()
 		require.NoError(t, err)
 		for i := range 400 {
-			m := timeline.Minute{Entries: int64(i), Registered: int64(i%2) - 1}
+			m := timeline.Minute{Entries: int64(i), Living: i % 3}
 			require.NoError(t, timeline.AddMinute(ctx, w.Client, key, m))
 		}
 		require.Less(t, w.Client.XLen(ctx, key).Val(), int64(300))
@@ -78,8 +78,8 @@ func TestMinutesAreReadAndBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, all, timeline.Minutes-1, "an invalid one is left out")
 		last := all[len(all)-1]
-		require.Equal(t, []int64{399, 0}, []int64{last.Entries, last.Registered})
-		require.Equal(t, int64(-1), all[len(all)-2].Registered)
+		require.Equal(t, []int64{399, 0}, []int64{last.Entries, int64(last.Living)})
+		require.Equal(t, 2, all[len(all)-2].Living)
 		require.WithinDuration(t, now, last.At, time.Minute)
 		none, err := timeline.ReadMinutes(ctx, w.Client, key, now.Add(2*time.Hour))
 		require.NoError(t, err)

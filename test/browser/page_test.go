@@ -27,7 +27,7 @@ func TestThePageShowsTheFleetFromAnyReplica(t *testing.T) {
 	b.says("passes", "registry")
 	b.await(`document.querySelector("tr[data-id=` + leads.id + `] .devices").textContent === "3"`)
 	address := strings.TrimSuffix(strings.TrimPrefix(leads.base, "http://"), "/")
-	require.Equal(t, address, ask[string](b, `document.querySelector("#leader span").title`),
+	require.Equal(t, address, ask[string](b, `document.querySelector("#leader a").title`),
 		"where the leader's own page is")
 	require.Zero(t, ask[int](b, `document.querySelectorAll("a[href^=http]").length`), "anybody may write an address")
 	require.Contains(t, ask[string](b, `document.querySelector("details:has(#own) summary").innerText`), other.id)
@@ -96,12 +96,12 @@ func TestADryRunDeletesNothingAndPausesHoldAndEnd(t *testing.T) {
 	b.enter("#pause-form [name=who]", "ann")
 	b.enter("#pause-form [name=why]", "a test"+kb.Enter)
 	b.says("problems", "Sweeping is paused by ann (a test) for")
-	b.says("sweeping", "held: paused")
+	b.says("sweeping", "not now: paused")
 	b.says("events", "paused by ann (a test)")
 	// What stands in the name of somebody dead stays while sweeping is paused.
 	require.NoError(t, f.client.HSet(t.Context(), "connections:registry", "356307042440014", "gone").Err())
 	require.NoError(t, f.client.HSet(t.Context(), "janitor:beats", "gone", "1/1000/500/1/0/h").Err())
-	b.says("problems", "gone is silent; devices still in its name: 1")
+	b.says("problems", "gone is silent; 1 entry is still in its name")
 	b.click("[name=dry_run]") // it can be asked for in a pause, too
 	b.await(`[...document.querySelectorAll("#outcome tr")].some(r => r.textContent.startsWith("registry (dry run)") &&
 		r.children[4].textContent === "1" && r.children[5].textContent === "0")`)
@@ -221,7 +221,7 @@ func TestWithoutScriptsThePageIsATableThatReloads(t *testing.T) {
 		"Buttons need scripts")
 	require.Zero(t, ask[int](b, `[...document.querySelectorAll("#forms")].filter(e => e.offsetHeight > 0).length`))
 	require.NoError(t, f.client.Set(t.Context(), "janitor:paused", "by hand", 0).Err())
-	f.eventually("the page has reloaded", func() bool { return contains(b, "held: paused") })
+	f.eventually("the page has reloaded", func() bool { return contains(b, "not now: paused") })
 	b.open(other.base + "?key=" + imeiOf(leads, 0))
 	require.Contains(t, b.shown(), "kept: its owner "+leads.id)
 }

@@ -63,8 +63,6 @@ type Command struct {
 	Inherited []Setting
 	// Prefixes are reserved: a variable with one that is not a setting is a fault.
 	Prefixes []string
-	// Prepare, if not nil, changes arguments and environment before they are read.
-	Prepare func(args, environ []string) (newArgs, newEnviron []string, err error)
 	// Check adds faults of arguments and of settings that are only wrong in combination.
 	Check func(in *Input)
 	// Run ends when ctx does. Logs and complaints go to stderr.
@@ -116,19 +114,23 @@ var commandName = regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,20}$`)
 
 // Execute runs the command, or the one that the first argument names.
 func (c *Command) Execute(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
-		for _, sub := range c.Commands {
-			if sub.Name == c.Name+" "+args[0] {
-				return sub.Execute(ctx, args[1:], environ, stdout, stderr)
-			}
-		}
+	if len(args) > 0 && !strings.Contains(c.Name, " ") {
 		switch args[0] {
 		case "help": // as kubectl has it: help VERB
 			return c.Execute(ctx, append(slices.Clone(args[1:]), "-h"), environ, stdout, stderr)
 		case "version":
 			return c.Execute(ctx, append([]string{"--version"}, args[1:]...), environ, stdout, stderr)
 		}
-		meant := near.Name(strings.ToLower(args[0]), c.words(), 2)
+	}
+	if len(args) > 0 && len(c.Commands) > 0 && commandName.MatchString(args[0]) {
+		var names []string
+		for _, sub := range c.Commands {
+			if sub.Name == c.Name+" "+args[0] {
+				return sub.Execute(ctx, args[1:], environ, stdout, stderr)
+			}
+			names = append(names, strings.TrimPrefix(sub.Name, c.Name+" "))
+		}
+		meant := near.Name(strings.ToLower(args[0]), names, 2)
 		if meant != "" {
 			meant = ": did you mean " + meant + "?"
 		}

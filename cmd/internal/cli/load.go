@@ -56,12 +56,6 @@ func (in *Input) Fault(format string, args ...any) {
 // wins. An empty variable counts as not set, because compose files and charts produce those. The
 // error is [flag.ErrHelp], or [Faults] with everything that is wrong.
 func (c *Command) Load(args, environ []string) error {
-	if c.Prepare != nil {
-		var err error
-		if args, environ, err = c.Prepare(args, environ); err != nil {
-			return Faults{err.Error()}
-		}
-	}
 	rows := slices.Concat(c.Settings, c.Inherited)
 	in := &Input{given: make(map[string]*value)}
 	c.fromEnviron(in, rows, environ)

@@ -87,6 +87,8 @@ type RedisStatus struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// ChecksOff need what this server does not report.
 	ChecksOff []string `json:"checks_off,omitempty"`
+	// CertificateEnds is when the certificate expires that the server has shown.
+	CertificateEnds time.Time `json:"certificate_ends,omitzero"`
 }
 
 // Status returns what is known.
@@ -94,6 +96,9 @@ func (i *Inspector) Status(reachable bool) RedisStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	s := RedisStatus{Server: i.clients.Server, Embedded: i.clients.Embedded != "", Reachable: reachable}
+	if ends := i.clients.ends; ends != nil && ends.Load() != nil {
+		s.CertificateEnds = *ends.Load()
+	}
 	if s.Embedded {
 		s.Warnings = []string{EmbeddedNotice}
 	}

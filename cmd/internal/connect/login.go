@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -126,7 +127,8 @@ func (r *Redis) unverified() bool {
 type login struct {
 	password func() string // nil: the URL's
 	tls      func() *material
-	refused  *refusals // nil: a trial
+	refused  *refusals                  // nil: a trial
+	ends     *atomic.Pointer[time.Time] // of Redis' certificate
 }
 
 type material struct {
@@ -144,7 +146,7 @@ type material struct {
 // A trial connects to the server that target names at that time.
 func openLogin(target *Redis) (l login, watched []reload.Watched, err error) {
 	files := target.files
-	l.refused = &refusals{}
+	l.refused, l.ends = &refusals{}, &atomic.Pointer[time.Time]{}
 	var (
 		password *reload.File[string]
 		pki      *reload.File[*material]
@@ -244,6 +246,13 @@ func (l login) credentials(user string) func(context.Context) (string, string, e
 // dialer returns nil where go-redis' own will do.
 func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) replies.DialFunc {
 	plain := &net.Dialer{KeepAliveConfig: dialKeepAlive}
+	if base != nil && l.ends != nil {
+		base = base.Clone()
+		base.VerifyConnection = func(c tls.ConnectionState) error {
+			l.ends.Store(&c.PeerCertificates[0].NotAfter)
+			return nil
+		}
+	}
 	if l.tls == nil || base == nil {
 		if mostReply <= 0 {
 			return nil

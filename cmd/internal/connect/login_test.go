@@ -299,6 +299,8 @@ func TestCertificatesOfRedisAreReadAgainWhenTheyChange(t *testing.T) {
 	require.Error(t, inside(t, url, files[1], files[2]).reaches(t.Context()), "who vouches for the server's?")
 	i := inside(t, append(files, url)...)
 	require.NoError(t, i.reaches(t.Context()))
+	ends := (&Inspector{clients: i.Clients}).Status(true).CertificateEnds
+	require.WithinDuration(t, time.Now().Add(time.Hour), ends, time.Minute, "of the server's certificate")
 
 	put(first.pem, first) // a new certificate of the same authority
 	i.awaitLog(t, inUse, 1)

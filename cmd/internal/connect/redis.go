@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -246,6 +247,7 @@ type Clients struct {
 	Files []reload.Watched
 
 	mini *miniredis.Miniredis
+	ends *atomic.Pointer[time.Time] // of Redis' certificate
 }
 
 // EmbeddedAt precedes the embedded server's address in its name.
@@ -267,10 +269,10 @@ func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, er
 }
 
 // Once is [Open] for a program that ends before [Inspect] finds out. It fails if the server does
-// not report in time whether it is a node of a Cluster, unless this user may not ask.
+// not report in time whether it is a node of a Cluster, unless nobody may ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
-	if err != nil || unknown == nil || redis.IsPermissionError(unknown) {
+	if err != nil || unknown == nil || redis.IsPermissionError(unknown) || redis.HasErrorPrefix(unknown, "unknown command") {
 		return clients, err
 	}
 	_ = clients.Close()
@@ -286,7 +288,7 @@ func open(
 	}
 	unknown = named.recognise(ctx, l, asks)
 	target := *named
-	c = &Clients{Server: target.String(), Files: files, Unverified: target.unverified()}
+	c = &Clients{Server: target.String(), Files: files, Unverified: target.unverified(), ends: l.ends}
 	if target.Embedded() {
 		c.mini = miniredis.NewMiniRedis()
 		if err := c.mini.StartAddr("127.0.0.1:0"); err != nil {

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
@@ -23,24 +26,86 @@ const (
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
 )
 
+// alone returns an error if another program's replicas are in this fleet: whichever led, the sweeps
+// of the other would not run. A janitor only sweeps for others.
+func (s *HTTP) alone(ctx context.Context) error {
+	for pause := time.Duration(0); s.cfg.Program != "janitor" && wait.For(ctx, pause); pause = aboutEvery {
+		r, err := s.fleet.now(ctx, fleetCall)
+		if err != nil {
+			continue
+		}
+		for _, in := range r.status.Instances {
+			if in.Alive && in.Program != "" && in.Program != "janitor" && in.Program != s.cfg.Program {
+				return fmt.Errorf("console: %s, which runs %s, is in this fleet (prefix %q): give each program a prefix, "+
+					"or a Redis, of its own", in.ID, in.Program, s.cfg.Layout.Prefix)
+			}
+		}
+		break
+	}
+	return nil
+}
+
+// rightsEvery is how often the rights of this replica's user are looked at.
+const rightsEvery = 30 * time.Second
+
+// lookAtRights asks for each right, of this program too.
+func (s *HTTP) lookAtRights(ctx context.Context, lacking *streak.Streak) {
+	ctx, cancel := context.WithTimeout(ctx, fleetCall)
+	defer cancel()
+	_, found, err := s.questions.reader.Rights(ctx, s.cfg.Program)
+	if err != nil { // this user may not even ask
+		return
+	}
+	lacks := []string{}
+	for _, f := range found {
+		if f.Level == inspect.Wrong {
+			lacks = append(lacks, strings.TrimSuffix(f.Sentence[strings.Index(f.Sentence, " may not ")+9:], "."))
+		}
+	}
+	s.lacks.Store(&lacks)
+	err = nil
+	if len(lacks) > 0 {
+		err = errors.New(strings.Join(lacks[:min(len(lacks), mostLacks)], ", "))
+	}
+	lacking.Note(err)
+}
+
+// mostLacks are published.
+const mostLacks = 10
+
+func (s *HTTP) knows(st Status) inspect.Knows {
+	k := st.Knows()
+	if lacks := s.lacks.Load(); lacks != nil {
+		k.Lacks = (*lacks)[:min(len(*lacks), mostLacks)]
+	}
+	return k
+}
+
 // announce publishes this replica's description: each replica's page shows all replicas.
 func (s *HTTP) announce(ctx context.Context) {
 	failing := streak.New(s.cfg.Logger, "this replica cannot say in Redis what it is",
 		"this replica says in Redis what it is", "key", s.cfg.Layout.About("ID"), "allow", "SET")
+	lacking := streak.New(s.cfg.Logger, "Redis' user lacks rights that this program needs",
+		"Redis' user has all rights", "allow", "rollcall doctor says how")
 	var (
 		last    time.Time
+		looked  time.Time // at the rights
 		told    inspect.About
 		leading bool
 	)
 	for wait.For(ctx, aboutLook) {
 		st := s.cfg.Status().common()
+		if time.Since(looked) >= rightsEvery && st.Registry.Refused == "" { // which is a finding of its own
+			s.lookAtRights(ctx, lacking)
+			looked = time.Now()
+		}
 		about := s.about(st)
 		every := aboutEvery
 		if st.Janitor.Leading {
 			every = aboutLeader
 		}
 		changed := about.Boot != told.Boot || st.Janitor.Leading != leading ||
-			len(about.UnderWay) > 0 || len(told.UnderWay) > 0
+			len(about.UnderWay) > 0 || len(told.UnderWay) > 0 || !about.Knows.Same(told.Knows)
 		if about.Boot == "" || !changed && time.Since(last) < every {
 			continue
 		}
@@ -70,7 +135,7 @@ func (s *HTTP) tellOnce(ctx context.Context, instance string, text []byte) error
 func (s *HTTP) about(st Status) inspect.About {
 	a := inspect.About{
 		Boot: st.Registry.Boot, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Interval: st.Registry.Interval, TTL: st.Registry.TTL, Registered: st.Registry.Registered,
+		Interval: st.Registry.Interval, TTL: st.Registry.TTL, Knows: s.knows(st),
 	}
 	if !st.Janitor.Leading {
 		return a

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -85,45 +85,6 @@ func (s *served) get(t *testing.T, path string, to any) int {
 	return res.StatusCode
 }
 
-// stream reads the server-sent events of a replica.
-type stream struct {
-	t    *testing.T
-	text *bufio.Scanner
-	stop context.CancelFunc
-}
-
-func (s *served) watch(t *testing.T) *stream {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/api/v1/events", nil)
-	require.NoError(t, err)
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	t.Cleanup(func() { stop(); _ = res.Body.Close() })
-	require.Equal(t, http.StatusOK, res.StatusCode)
-	require.Equal(t, "text/event-stream", res.Header.Get("Content-Type"))
-	text := bufio.NewScanner(res.Body)
-	text.Buffer(nil, 16<<20)
-	return &stream{t: t, text: text, stop: stop}
-}
-
-// next decodes the next event of this name into to.
-func (s *stream) next(name string, to any) {
-	s.t.Helper()
-	met := ""
-	for s.text.Scan() {
-		line := s.text.Text()
-		if n, ok := strings.CutPrefix(line, "event: "); ok {
-			met = n
-		}
-		if data, ok := strings.CutPrefix(line, "data: "); ok && met == name {
-			require.NoError(s.t, json.Unmarshal([]byte(data), to), data)
-			return
-		}
-	}
-	require.Fail(s.t, "the stream has ended", "%v", s.text.Err())
-}
-
 func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		keys := guard.Layout{Prefix: w.Prefix}
@@ -138,7 +99,6 @@ func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
 		for _, s := range []*served{one, two} {
 			var got fleetStatus
 			require.Equal(t, 200, s.get(t, "/api/v1/fleet", &got))
-			require.True(t, got.Whole)
 			require.Equal(t, self{Instance: s.status.Instance, Program: "bench", Version: "v1.2.3",
 				Address: s.Addr()}, got.Replica)
 			require.Len(t, got.Instances, 3)
@@ -157,57 +117,97 @@ func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
 	})
 }
 
-func TestAViewerIsToldTheWholeFleetAndThenWhatChanges(t *testing.T) {
+func TestTwoProgramsInOneFleetAreRefused(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
-		s.lives(t, "two")
-		s.lives(t, "three")
-		v := s.watch(t)
-		var first, then fleetStatus
-		v.next("fleet", &first)
-		require.True(t, first.Whole)
-		require.Len(t, first.Instances, 2)
-
-		require.NoError(t, s.client.SRem(t.Context(), s.keys.Roster(), "two").Err())
-		v.next("fleet", &then)
-		require.False(t, then.Whole)
-		require.Empty(t, then.Instances)
-		require.Equal(t, []string{"two"}, then.Gone)
-
-		require.NoError(t, s.client.XAdd(t.Context(), &redis.XAddArgs{
-			Stream: s.keys.Log(), ID: "1795365278835652-0", Values: []any{"leader", "one", "term", "one/x"},
-		}).Err())
-		require.NoError(t, s.client.Del(t.Context(), s.keys.Heartbeat("three")).Err())
-		then = fleetStatus{}
-		v.next("fleet", &then)
-		require.Len(t, then.Instances, 1)
-		require.False(t, then.Instances[0].Alive)
-	})
-}
-
-func TestAStreamEndsWithTheServer(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		var v *stream
-		t.Run("served", func(t *testing.T) {
-			s := serving(t, w.Client, guard.Layout{Prefix: w.Prefix}, "one")
-			ctx := context.WithoutCancel(t.Context())
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/api/v1/events", nil)
+		keys := guard.Layout{Prefix: w.Prefix}
+		one := serving(t, w.Client, keys, "one")
+		one.lives(t, "one")
+		require.Eventually(t, func() bool { return w.Client.Exists(t.Context(), keys.About("one")).Val() == 1 },
+			30*time.Second, 10*time.Millisecond)
+		for program, refused := range map[string]bool{"another": true, "janitor": false} {
+			h, err := ListenHTTP(t.Context(), HTTPConfig{
+				Addr: "127.0.0.1:0", Program: program, Client: w.Client, Layout: keys, Page: ownPage, Janitor: &fake{},
+				Status:  func() Stated { return stated{Status: Status{Instance: program}} },
+				Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+			})
 			require.NoError(t, err)
-			res, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			v = &stream{t: t, text: bufio.NewScanner(res.Body), stop: func() { _ = res.Body.Close() }}
-			v.next("fleet", &fleetStatus{})
-		})
-		defer v.stop()
-		for v.text.Scan() {
+			ctx, stop := context.WithCancel(t.Context())
+			if !refused {
+				time.AfterFunc(time.Second, stop)
+			}
+			err = h.Run(ctx)
+			stop()
+			require.Equal(t, refused, err != nil)
+			if refused {
+				require.ErrorContains(t, err, "one, which runs bench, is in this fleet")
+			}
 		}
-		require.ErrorIs(t, orEOF(v.text.Err()), io.EOF)
 	})
 }
 
-func orEOF(err error) error {
-	if err == nil {
-		return io.EOF
-	}
-	return err
+func TestTheLeaderWritesHowLargeTheFleetIsAndThatItShrankIsFound(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		keys := guard.Layout{Prefix: w.Prefix}
+		serving(t, w.Client, keys, "idle")
+		s := serving(t, w.Client, keys, "one", func(s *stated) { s.Janitor.Leading = true })
+		for _, id := range []string{"one", "two"} {
+			s.lives(t, id)
+		}
+		var entries []any
+		for i := range 60 {
+			entries = append(entries, strconv.Itoa(i), "one")
+		}
+		require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), entries...).Err())
+		require.Eventually(t, func() bool { return w.Client.XLen(t.Context(), keys.Minutes()).Val() > 0 }, 30*time.Second,
+			10*time.Millisecond)
+		require.EqualValues(t, 1, w.Client.XLen(t.Context(), keys.Minutes()).Val(), "only the leader counts")
+		require.NoError(t, w.Client.Del(t.Context(), keys.Registry(), keys.Heartbeat("two")).Err())
+		require.NoError(t, w.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys.Minutes(),
+			Values: []any{"entries", 0, "living", 1}}).Err())
+		require.NoError(t, w.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys.Minutes(),
+			Values: []any{"entries", 0, "living", 1}}).Err())
+		fresh := serving(t, w.Client, keys, "fresh")
+		var got fleetStatus
+		require.Equal(t, 200, fresh.get(t, "/api/v1/fleet", &got))
+		says := map[string]string{}
+		for _, f := range got.Problems {
+			says[f.Name] = f.Sentence
+		}
+		require.Contains(t, says["entries:fell"], "The registry fell from 60 to 0 entries within the last 10m")
+		require.Equal(t, "1 of the 2 replicas of the last hour live.", says["replicas"])
+	})
+}
+
+func TestAReplicaShowsWhatAllOfThemKnowOfThemselves(t *testing.T) {
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+		keys := guard.Layout{Prefix: w.Prefix}
+		one := serving(t, w.Client, keys, "one")
+		two := serving(t, w.Client, keys, "two", func(s *stated) {
+			s.Registry.Failing = map[string]string{"heartbeat": "NOPERM this user has no permissions"}
+			s.Files = []reload.Status{{Setting: "REDIS_PASSWORD_FILE", Error: "the file is empty"}}
+		})
+		two.lives(t, "one")
+		two.lives(t, "two")
+		var shown string
+		require.Eventually(t, func() bool {
+			var got fleetStatus
+			require.Equal(t, 200, one.get(t, "/api/v1/fleet", &got))
+			shown = ""
+			for _, f := range got.Problems {
+				shown += f.Text() + "\n"
+			}
+			return strings.Contains(shown, "two: ")
+		}, 30*time.Second, 10*time.Millisecond)
+		require.Contains(t, shown, "two: heartbeat fails: Redis does not allow its user that (NOPERM this user has no permissions). "+
+			"rollcall doctor names each right that is missing.")
+		require.Contains(t, shown, "two: the file of REDIS_PASSWORD_FILE cannot be used: the file is empty. ")
+
+		res, err := http.Get(one.base + "/page/instance?id=two")
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Contains(t, text(string(body)), "What it holds No entry names it.")
+		require.Contains(t, text(string(body)), "Now alive")
+	})
 }

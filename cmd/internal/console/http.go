@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +18,6 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/printable"
@@ -76,6 +76,7 @@ type HTTP struct {
 	template *template.Template
 	address  string // for others
 	guesses  guesses
+	lacks    atomic.Pointer[[]string] // rights
 
 	// nil without a fleet
 	fleet     *fleet
@@ -121,16 +122,14 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 	})
 	if cfg.Client != nil {
 		reader := inspect.New(cfg.Client, cfg.Layout)
-		s.fleet, s.questions = newFleet(reader, cfg.Client, s.self), newQuestions(reader)
+		s.fleet, s.questions = newFleet(reader), newQuestions(reader)
 		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
 		mux.HandleFunc("GET /api/v1/why", s.questions.why)
 		mux.HandleFunc("GET /api/v1/doctor", s.questions.doctor)
-		mux.HandleFunc("GET /api/v1/fleet", s.fleet.serve(func(r *reading) []byte { return r.fleetText() }))
-		mux.HandleFunc("GET /api/v1/timeline", s.fleet.serve(func(r *reading) []byte { return r.timelineText() }))
-		watching := &viewers{s.fleet, doors.New(doors.Config{Most: mostViewers, Rotate: true})}
-		mux.Handle("GET /api/v1/events", watching.serve(func(*http.Request) teller { return tellFleet }))
-		mux.Handle("GET /page/live", watching.serve(s.tellPage))
+		mux.HandleFunc("GET /api/v1/fleet", s.api)
+		mux.HandleFunc("GET /page/parts", s.parts)
 		mux.HandleFunc("GET /page/why", s.why)
+		mux.HandleFunc("GET /page/instance", s.instance)
 	}
 	for path, ask := range cfg.Answers {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -186,13 +185,21 @@ func (s *HTTP) Run(ctx context.Context) error {
 		asking, stop := context.WithCancel(ctx)
 		s.fleet.ctx, s.questions.ctx = asking, asking
 		var teller conc.WaitGroup
-		teller.Go(func() { s.announce(asking) })
+		var refused error
+		teller.Go(func() {
+			if refused = s.alone(asking); refused != nil {
+				stop()
+				return
+			}
+			s.announce(asking)
+		})
 		teller.Go(func() { s.count(asking) })
-		defer func() {
-			stop() // if a listener fails
-			teller.Wait()
-			s.questions.end()
-		}()
+		err := s.serve(asking)
+		stop() // if a listener fails
+		teller.Wait()
+		s.questions.end()
+		s.fleet.end()
+		return cmp.Or(refused, err)
 	}
 	return s.serve(ctx)
 }
@@ -201,7 +208,7 @@ func (s *HTTP) self() self {
 	st := s.cfg.Status().common()
 	return self{
 		Instance: st.Instance, Program: s.cfg.Program, Version: st.Version, Address: s.address,
-		Admin: len(s.cfg.Tokens()) > 0, problems: st.problems(),
+		Admin: len(s.cfg.Tokens()) > 0,
 	}
 }
 

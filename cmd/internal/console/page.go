@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"fmt"
 	"html/template"
@@ -26,11 +27,9 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"ago": ago, "span": span, "seconds": seconds, "count": count, "sweeping": sweeping, "leader": leader,
-	"percent": func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }, "slowed": slowed,
-	"outcome": outcome, "leaders": leaders, "unled": unled, "held": held,
-	"whole": func(f float64) int { return int(f) },
-	"clock": clock,
+	"ago": ago, "span": span, "seconds": seconds, "count": count,
+	"outcome": outcome, "leaders": leaders, "held": held,
+	"clock": clock, "one": one,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"short": inspect.Short, "megabytes": inspect.Megabytes, "living": living, "address": newReplicaName,
 	"term": newTerm, "owners": owners, "names": sweepNames,
@@ -58,9 +57,9 @@ type pageView struct {
 	Base     Status
 	Look     look
 	Fleet    *inspect.Status // nil: unknown
-	Problems []inspect.Problem
+	Problems []inspect.Finding
 	Timeline []timeline.Event // newest first
-	minutes  []timeline.Minute
+	Old      string           // the age of Fleet, unless it is new
 
 	Asked    string
 	Why      inspect.Why
@@ -68,14 +67,62 @@ type pageView struct {
 }
 
 func (s *HTTP) page(w http.ResponseWriter, r *http.Request) {
-	var now *reading
-	var err error
-	if s.fleet != nil {
-		now, err = s.fleet.now(r.Context())
-	}
-	v := s.view(now, err, lookOf(r))
+	v := s.view(r)
 	s.ask(r, &v)
 	s.show(w, "page.html", v)
+}
+
+// pageParts are templates of one element each, whose id is its name.
+var pageParts = []string{"state", "list", "events", "passes", "acting", "owners", "names", "own"}
+
+// parts answers a page that asks for what has changed: all of it, or nothing.
+func (s *HTTP) parts(w http.ResponseWriter, r *http.Request) {
+	v := s.view(r)
+	var all bytes.Buffer
+	for _, name := range pageParts {
+		var of any = v
+		if name == "own" {
+			of = v.Own
+		}
+		html, err := s.rendered(name, of)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, "the status page is broken")
+			return
+		}
+		all.Write(html)
+	}
+	write(w, http.StatusOK, "text/html; charset=utf-8", all.Bytes())
+}
+
+// instance is the page of one instance: what it holds, and what happened to it.
+func (s *HTTP) instance(w http.ResponseWriter, r *http.Request) {
+	id, after := r.URL.Query().Get("id"), r.URL.Query().Get("after")
+	if !askable(id) {
+		failWith(w, badRequest("id: expected that of an instance"))
+		return
+	}
+	held, err := ask(r.Context(), s.questions, r.RemoteAddr, "list "+id+" "+after,
+		func(ctx context.Context) (inspect.Held, error) {
+			return s.questions.reader.List(ctx, id, after, mostRows)
+		})
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	v := s.view(r)
+	page := instancePage{Held: held, View: v}
+	for _, e := range v.Timeline {
+		if e.Instance == id {
+			page.Events = append(page.Events, e)
+		}
+	}
+	s.show(w, "instance.html", page)
+}
+
+type instancePage struct {
+	inspect.Held
+	View   pageView
+	Events []timeline.Event
 }
 
 func (s *HTTP) why(w http.ResponseWriter, r *http.Request) {
@@ -93,19 +140,27 @@ func (s *HTTP) ask(r *http.Request, v *pageView) {
 	}
 }
 
-// view shows a reading of the fleet; nil: there is none, for this reason.
-func (s *HTTP) view(r *reading, err error, wanted look) pageView {
+// view shows the last reading of the fleet.
+func (s *HTTP) view(r *http.Request) pageView {
 	own := s.cfg.Status()
-	v := pageView{Own: own, Base: own.common(), Look: wanted}
-	if r != nil && err == nil {
-		err = r.err
+	v := pageView{Own: own, Base: own.common(), Look: lookOf(r)}
+	if s.fleet == nil {
+		return v
 	}
-	switch {
-	case err != nil:
-		v.Problems = append([]inspect.Problem{unanswered(err)}, v.Base.problems()...)
-	case r != nil:
-		v.Fleet, v.Timeline, v.minutes = &r.status, timelineOf(r).Events, r.minutes
-		v.Problems = append(r.status.Problems(), v.Base.problems()...)
+	last, err := s.fleet.now(r.Context(), s.fleet.patience)
+	if err != nil {
+		v.Problems = append(v.Problems, inspect.Unanswered(err))
+		v.Problems = append(v.Problems, s.knows(v.Base).Findings(v.Base.Instance, v.Base.Time)...)
+	}
+	if last == nil {
+		return v
+	}
+	status := last.status.Learn(v.Base.Instance, s.knows(v.Base))
+	v.Fleet, v.Timeline = &status, last.events
+	if err == nil {
+		v.Problems = status.Findings()
+	} else {
+		v.Old = inspect.Short(time.Since(last.at))
 	}
 	return v
 }
@@ -157,69 +212,7 @@ func outcome(o janitor.Outcome, reason string) verdict {
 	return verdict{"bad", string(o)}
 }
 
-func leader(s Stated) verdict {
-	st := s.common()
-	j := st.Janitor
-	switch {
-	case j.Leading:
-		return verdict{"good", "this replica leads"}
-	case j.Leader == "" && unheard(j.Witness):
-		return verdict{"warn", "not known here: this replica does not contend, or not yet"}
-	case j.Leader == "":
-		return verdict{"warn", "nobody is known to lead"}
-	case !st.Redis.Reachable || j.Witness.Error != "":
-		return verdict{"warn", "not known now; " + j.Leader + " led when Redis last answered"}
-	}
-	return verdict{"good", j.Leader + " leads"}
-}
-
-// In a large fleet, only three replicas listen.
-func unheard(w janitor.WitnessStatus) bool { return w.LastTick.IsZero() && w.Error == "" }
-
-func sweeping(j janitor.Status) verdict {
-	w := j.Witness
-	switch {
-	case j.Paused != nil:
-		return verdict{"warn", pause(j.Paused)}
-	case w.Error != "":
-		return verdict{"warn", "held: Redis does not answer"}
-	case unheard(w):
-		return verdict{"warn", "not known here: this replica does not listen, or Redis has not answered yet"}
-	case w.HeldFor > 0:
-		text := "held for " + seconds(w.HeldFor) + " more: Redis has not been listened to for long enough"
-		if w.Reason != "" {
-			text += " since hold “" + w.Reason + "”"
-		}
-		return verdict{"warn", text}
-	case j.DryRun:
-		return verdict{"warn", "dry run: judged and reported, nothing deleted"}
-	}
-	return verdict{"good", "allowed: Redis has been listened to without a hold"}
-}
-
-// A key written by hand has only its text, and perhaps an expiry.
-func pause(p *janitor.Pause) string {
-	if p.Who == "" {
-		return "paused: " + p.Why
-	}
-	until := "until resumed"
-	if !p.Until.IsZero() {
-		until = "until " + p.Until.UTC().Format(time.RFC3339)
-	}
-	return fmt.Sprintf("paused by %s: %s (%s)", p.Who, p.Why, until)
-}
-
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
-
-func slowed(reason string) string {
-	switch reason {
-	case "latency":
-		return "Redis takes longer than usual"
-	case "heartbeat":
-		return "a heartbeat comes late"
-	}
-	return reason
-}
 
 func ago(now, t time.Time) string {
 	if t.IsZero() {
@@ -246,6 +239,13 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%dh %02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%d days", int(d.Hours())/24)
+}
+
+func one(n int64, singular, plural string) string {
+	if n == 1 {
+		return "1 " + singular
+	}
+	return count(n) + " " + plural
 }
 
 func count(n any) string {

@@ -3,85 +3,20 @@ package console
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
-
-const soonExpired = 14 * 24 * time.Hour
-
-// problems returns this replica's own.
-func (s Status) problems() (found []inspect.Problem) {
-	if s.NotReady != "" {
-		found = append(found, inspect.Problem{Name: "not_ready", Level: inspect.Warning,
-			Sentence: "This replica, " + s.Instance + ", is not ready: " + s.NotReady + "."})
-	}
-	for _, f := range s.Files {
-		if f.Error != "" {
-			found = append(found, inspect.Problem{Name: "file:" + f.Setting, Level: inspect.Warning,
-				Sentence: s.Instance + " cannot use its " + f.Setting + ": " + strings.TrimRight(f.Error, ".") +
-					". It goes on with the former value.",
-				Do: "Put the right value into the file.", Runbook: "rollcallfilefailing"})
-		}
-	}
-	certificates := maps.Clone(s.Certificates)
-	for _, f := range s.Files {
-		if !f.Ends.IsZero() {
-			if certificates == nil {
-				certificates = map[string]time.Time{}
-			}
-			certificates[f.Setting] = f.Ends
-		}
-	}
-	for name, ends := range certificates {
-		left := ends.Sub(s.Time)
-		switch p := (inspect.Problem{Name: "certificate:" + name, Level: inspect.Warning, Runbook: "rollcallcertificateends",
-			Do: "Put a new certificate into the file."}); {
-		case left <= 0:
-			p.Level = inspect.Wrong
-			p.Sentence = fmt.Sprintf("The %s of %s expired %s.", name, s.Instance, inspect.Ago(-left))
-			found = append(found, p)
-		case left < soonExpired:
-			p.Sentence = fmt.Sprintf("The %s of %s expires in %s.", name, s.Instance, inspect.Short(left))
-			found = append(found, p)
-		}
-	}
-	for _, text := range s.Redis.Warnings {
-		if text == connect.EmbeddedNotice { // chosen on purpose, and shown with this replica
-			continue
-		}
-		found = append(found, inspect.Problem{Name: "redis:" + text, Level: inspect.Warning, Sentence: text})
-	}
-	return found
-}
-
-func unanswered(err error) inspect.Problem {
-	text := "Redis does not answer this replica"
-	p := inspect.Problem{Name: "unanswered", Level: inspect.Wrong,
-		Do: "Look whether Redis runs, and at the network between. Ask another replica."}
-	switch {
-	case redis.IsAuthError(err) || redis.IsPermissionError(err):
-		text, p.Do = "Redis refuses this replica's user", "Look at its password and rights. Ask another replica."
-	case inspect.NoRedis(err) != "":
-		text, p.Do = "The server at REDIS_URL is no Redis", "Correct host and port, and restart this replica."
-	}
-	p.Sentence = text + ": " + strings.TrimRight(err.Error(), ".") + "."
-	return p
-}
 
 // Title is the text of the browser's tab.
 func (v pageView) Title() string {
 	text := "well · "
 	switch {
-	case v.Fleet == nil:
+	case v.Fleet == nil, v.Old != "":
 		text = "no answer · "
 	case len(v.Problems) > 0:
 		text = fmt.Sprintf("(%d) ", len(v.Problems))
@@ -102,6 +37,8 @@ func (v pageView) Verdict() verdict {
 	switch {
 	case v.Fleet == nil:
 		return verdict{"bad", "The state of the fleet is not known"}
+	case v.Old != "":
+		return verdict{"bad", "Redis does not answer. This is " + v.Old + " old"}
 	case len(v.Problems) == 0:
 		return verdict{"good", "All is well"}
 	case v.starting():
@@ -131,8 +68,8 @@ func (v pageView) starting() bool {
 	}
 	for _, p := range v.Problems {
 		switch p.Name {
-		case "nobody_leads", "term_not_begun", "unheard":
-		case "not_ready":
+		case "leader", "witness":
+		case "failing:not_ready":
 			if v.Base.Time.Sub(v.Base.Started) > justStarted {
 				return false
 			}
@@ -143,7 +80,7 @@ func (v pageView) starting() bool {
 	return true
 }
 
-func (v pageView) ClassOf(p inspect.Problem) string {
+func (v pageView) ClassOf(p inspect.Finding) string {
 	switch {
 	case v.Fleet != nil && v.starting():
 		return "new"
@@ -235,22 +172,17 @@ func leaders(p *inspect.Partitions) string {
 	return cmp.Or(strings.Join(all, " · "), "nobody")
 }
 
-func unled(p *inspect.Partitions) string {
-	if len(p.Unled) == 0 {
-		return ""
+// held names what stops sweeping.
+func held(s *inspect.Status) string {
+	f := s.Stopped()
+	if f == nil {
+		return "allowed"
 	}
-	return "nobody leads " + inspect.Numbers(p.Unled)
-}
-
-func held(s inspect.Status) string {
-	if s.Partitions == nil || len(s.Partitions.Holds) == 0 || s.Hold.Reason == "paused" {
-		return s.Hold.Reason
+	if s.Hold != nil && s.Hold.Young {
+		return "soon"
 	}
-	var all []string
-	for _, h := range s.Partitions.Holds {
-		all = append(all, h.Reason+" in "+inspect.Numbers(h.Partitions))
-	}
-	return strings.Join(all, ", ")
+	_, reason, _ := strings.Cut(f.Name, ":")
+	return "not now: " + cmp.Or(reason, strings.ReplaceAll(f.Name, "_", " "))
 }
 
 // replicaName shows an address as text: it comes from Redis, and a link could lead whoever has the
@@ -433,4 +365,17 @@ type reportTable struct {
 	Caption string
 	Reports []janitor.Report
 	Now     time.Time
+}
+
+// Of returns an instance, or nil.
+func (v pageView) Of(id string) *inspect.Instance {
+	if v.Fleet == nil {
+		return nil
+	}
+	for _, in := range v.Fleet.Instances {
+		if in.ID == id {
+			return &in
+		}
+	}
+	return nil
 }

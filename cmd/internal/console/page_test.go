@@ -19,7 +19,6 @@ import (
 	"github.com/rollcall-redis/rollcall/docs"
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // text is what a person reads of a page.
@@ -50,8 +49,9 @@ func TestThePageShowsTheFleetWithoutScripts(t *testing.T) {
 	for _, want := range []string{
 		"Rollcall bench seen from ingest-1", "3 things need a look",
 		"Nobody leads, so nothing dead is swept.",
-		"Nobody has listened to this Redis yet.", "ingest-7 is silent; devices still in its name: 1.",
-		"2 live, 1 silent", "1 entries", "reloaded every 5 s",
+		"Nobody has listened to this Redis yet, so nothing is swept.",
+		"ingest-7 is silent; 1 entry is still in its name. What is left stays until sweeping goes on",
+		"2 live, 1 silent", "1 entry", "reloaded every 5 s",
 	} {
 		require.Contains(t, shown, want)
 	}
@@ -77,14 +77,13 @@ func TestTheSearchWorksWithoutScripts(t *testing.T) {
 func TestWithoutRedisThePageSaysSoAndWhatThisReplicaKnows(t *testing.T) {
 	t.Parallel()
 	b, f := fleetPage(t)
-	b.status.Janitor.Paused = &janitor.Pause{Who: "ann", Why: "migration"}
 	require.NoError(t, f.client.Close())
 	code, body := b.do(t, "GET", "/", "", "")
 	require.Equal(t, 200, code)
 	require.Contains(t, text(body), "The state of the fleet is not known")
-	require.Contains(t, text(body), "Redis does not answer this replica")
-	require.Contains(t, text(body), "paused by ann: migration")
-	require.Contains(t, text(body), "What happened Not known: Redis does not answer")
+	require.Contains(t, text(body), "Redis cannot be asked: ")
+	require.Contains(t, text(body), "12,345 of ingest-1")
+	require.Contains(t, text(body), "What happened the last hour, UTC Not known: Redis does not answer")
 	require.NotContains(t, text(body), "Nothing happened")
 }
 
@@ -97,19 +96,21 @@ func TestWhatThisReplicaKnowsToBeWrongIsOnThePagesFirstLines(t *testing.T) {
 	_, body := b.do(t, "GET", "/", "", "")
 	_, problems, _ := strings.Cut(body, `<ul id="problems">`)
 	problems, _, _ = strings.Cut(problems, "</ul>")
-	require.Contains(t, problems, "ingest-1, is not ready: draining: this replica stops.")
+	require.Contains(t, problems, "ingest-1: not ready: draining: this replica stops.")
 	require.Contains(t, problems, "for trying out")
-	require.Contains(t, problems, "ingest-1 cannot use its REDIS_PASSWORD_FILE: WRONGPASS wrong. It goes on")
+	require.Contains(t, problems, "ingest-1: the file of REDIS_PASSWORD_FILE cannot be used: WRONGPASS wrong.")
 	require.Contains(t, problems, "runbook.md#rollcallfilefailing")
 }
 
 func TestThePageNamesTheCauseWhyRedisIsNotRead(t *testing.T) {
 	t.Parallel()
 	for says, want := range map[string]string{
-		"redis: invalid reply: \"HTTP/1.1 400\"": "The server at REDIS_URL is no Redis: ",
-		"i/o timeout":                            "Redis does not answer this replica: ",
+		"redis: invalid reply: \"HTTP/1.1 400\"": "the server at REDIS_URL is no Redis: ",
+		"i/o timeout":                            "Redis does not answer in time ",
+		"x509: certificate has expired":          "a certificate on the way to Redis has expired ",
+		"write: broken pipe":                     "Redis ends connections at once ",
 	} {
-		require.Contains(t, unanswered(errors.New(says)).Sentence, want)
+		require.Contains(t, inspect.Unanswered(errors.New(says)).Sentence, want)
 	}
 }
 
@@ -124,7 +125,7 @@ func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
 	require.NotContains(t, policy, "unsafe")
 	body := w.Body.String()
 	require.NotRegexp(t, `<style|\sstyle=|\son[a-z]+=|<script(?:[^>]*)>[^<]`, body, "nothing inline")
-	assets := regexp.MustCompile(`(?:href|src)="(page/[^"]+)"`).FindAllStringSubmatch(body, -1)
+	assets := regexp.MustCompile(`(?:href|src)="(page/[^"?]+)"`).FindAllStringSubmatch(body, -1)
 	require.Len(t, assets, 3)
 	for _, a := range assets {
 		code, _ := b.do(t, "GET", "/"+a[1], "", "")
@@ -194,15 +195,15 @@ func TestACertificateThatEndsWithinFourteenDaysIsAProblem(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for left, want := range map[time.Duration]string{
-		15 * 24 * time.Hour: "", 13*24*time.Hour + time.Minute: "warning: The CERT of one expires in 13d",
-		-time.Hour: "wrong: The CERT of one expired 1h",
+		15 * 24 * time.Hour: "", 13*24*time.Hour + time.Minute: "warning: one: the certificate of CERT expires in 13d",
+		-time.Hour: "wrong: one: the certificate of CERT expired 1h",
 	} {
 		for _, st := range []Status{
 			{Certificates: map[string]time.Time{"CERT": now.Add(left)}}, {Files: []reload.Status{{Setting: "CERT", Ends: now.Add(left)}}},
 		} {
 			st.Instance, st.Time = "one", now
 			text := ""
-			for _, p := range st.problems() {
+			for _, p := range st.Knows().Findings("one", now) {
 				text += string(p.Level) + ": " + p.Sentence
 			}
 			require.Equal(t, want == "", text == "")
@@ -214,17 +215,17 @@ func TestACertificateThatEndsWithinFourteenDaysIsAProblem(t *testing.T) {
 func TestAFleetThatHasJustStartedIsNoReasonToWorry(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	of := func(started time.Duration, more ...inspect.Problem) pageView {
+	of := func(started time.Duration, more ...inspect.Finding) pageView {
 		v := pageView{Fleet: &inspect.Status{Now: now, Instances: []inspect.Instance{
 			{ID: "one", Alive: true, Started: now.Add(-started)},
 		}}, Base: Status{Time: now, Started: now.Add(-started)}}
-		v.Problems = append([]inspect.Problem{{Name: "nobody_leads", Level: inspect.Wrong}, {Name: "not_ready"}}, more...)
+		v.Problems = append([]inspect.Finding{{Name: "leader", Level: inspect.Wrong}, {Name: "failing:not_ready"}}, more...)
 		return v
 	}
 	require.Equal(t, verdict{"new", "Just started"}, of(5*time.Second).Verdict())
-	require.Equal(t, "new", of(5*time.Second).ClassOf(inspect.Problem{Level: inspect.Wrong}))
+	require.Equal(t, "new", of(5*time.Second).ClassOf(inspect.Finding{Level: inspect.Wrong}))
 	require.Equal(t, verdict{"bad", "2 things need a look"}, of(time.Minute).Verdict())
-	require.Equal(t, "bad", of(5*time.Second, inspect.Problem{Name: "memory"}).Verdict().Class)
+	require.Equal(t, "bad", of(5*time.Second, inspect.Finding{Name: "memory"}).Verdict().Class)
 }
 
 func TestAnInstanceIsOneLineWithWhatIsRemarkableFirst(t *testing.T) {
@@ -304,8 +305,8 @@ func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
 	require.Equal(t, 200, code)
 	shown := text(body)
 	for _, want := range []string{
-		"Nobody leads partition 2, so nothing dead is swept there.", "ingest-1 0-1, 3", "nobody leads 2",
-		"4, led here: 3", "1 live", "1 entries", "leads 0-1, 3 · this replica",
+		"Partition 2: Nobody leads, so nothing dead is swept.", "ingest-1 0-1, 3",
+		"4, led here: 3", "1 live", "1 entry", "leads 0-1, 3 · this replica",
 	} {
 		require.Contains(t, shown, want)
 	}
@@ -319,4 +320,14 @@ func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
 	require.Equal(t, []inspect.Leads{{Instance: "ingest-1", Partitions: []int{0, 1, 3}}},
 		answer.Partitions.Leaders)
 	require.Equal(t, []int{2}, answer.Partitions.Unled)
+}
+
+func TestAViewerHasAThousandInstancesAtMost(t *testing.T) {
+	t.Parallel()
+	v := pageView{Fleet: &inspect.Status{Now: time.Now()}, Look: look{All: true}}
+	for i := range 2 * mostAll {
+		v.Fleet.Instances = append(v.Fleet.Instances, inspect.Instance{ID: strconv.Itoa(i), Alive: true})
+	}
+	require.Len(t, v.List().Rows, mostAll)
+	require.Contains(t, v.List().Shown, "1,000 of 2,000")
 }

@@ -47,7 +47,7 @@ func TestTheOperatorsPathsAreApartWhereOperatorAddrIsSet(t *testing.T) {
 		code, _ := ask("GET", s.Addr(), path)
 		require.Equal(t, 404, code, path)
 	}
-	for _, path := range []string{"/api/v1/status", "/api/v1/fleet", "/api/v1/events", "/api/v1/sweep", "/api/v1/resign"} {
+	for _, path := range []string{"/api/v1/status", "/api/v1/fleet", "/api/v1/why", "/api/v1/sweep", "/api/v1/resign"} {
 		for _, method := range []string{"GET", "POST"} {
 			code, _ := ask(method, s.Addr(), path)
 			require.Equal(t, http.StatusTeapot, code, "the program's own answers, not the operator's: %s", path)

@@ -1,9 +1,11 @@
 package console
 
 import (
+	"maps"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -25,6 +27,9 @@ type Status struct {
 	// Certificates are shown to others, by setting: when they expire.
 	Certificates map[string]time.Time `json:"certificates,omitempty"`
 
+	// Failing are the program's own parts, and their errors.
+	Failing map[string]string `json:"failing,omitempty"`
+
 	Redis    connect.RedisStatus `json:"redis"`
 	Registry registry.Status     `json:"registry"`
 	Janitor  janitor.Status      `json:"janitor"`
@@ -34,6 +39,42 @@ type Status struct {
 type Stated interface{ common() Status }
 
 func (s Status) common() Status { return s }
+
+// Knows is what of this replica no key of the fleet shows.
+func (s Status) Knows() inspect.Knows {
+	k := inspect.Knows{
+		Refused: s.Registry.Refused, Sockets: s.Registry.Devices, DryRun: s.Janitor.DryRun,
+		Failing: maps.Clone(s.Registry.Failing), Ends: maps.Clone(s.Certificates),
+		Files: map[string]string{},
+	}
+	if k.Failing == nil {
+		k.Failing = map[string]string{}
+	}
+	maps.Copy(k.Failing, s.Failing)
+	if len(k.Failing) == 0 { // otherwise that is why
+		k.NotReady = s.NotReady
+	}
+	if k.Ends == nil {
+		k.Ends = map[string]time.Time{}
+	}
+	for _, f := range s.Files {
+		if f.Error != "" {
+			k.Files[f.Setting] = f.Error
+		}
+		if !f.Ends.IsZero() {
+			k.Ends[f.Setting] = f.Ends
+		}
+	}
+	if ends := s.Redis.CertificateEnds; !ends.IsZero() {
+		k.Ends["Redis"] = ends
+	}
+	for _, text := range s.Redis.Warnings {
+		if text != connect.EmbeddedNotice { // chosen on purpose, and shown with this replica
+			k.Warnings = append(k.Warnings, text)
+		}
+	}
+	return k
+}
 
 // Judge fills in Redis and the readiness of a program that only sweeps, called kind in the reason.
 func (s *Status) Judge(kind string, i *connect.Inspector, draining bool) {

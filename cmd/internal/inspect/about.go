@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,15 +20,97 @@ import (
 // About is a replica's description of itself, under guard.Layout.About. Missing fields are unknown:
 // programs of other versions may write others.
 type About struct {
-	Boot       string             `json:"boot"`
-	Program    string             `json:"program"`
-	Version    string             `json:"version"`
-	Address    string             `json:"address"`
-	Interval   string             `json:"interval"`
-	TTL        string             `json:"ttl"`
-	Registered uint64             `json:"registered,omitempty"`
-	Passes     []janitor.Report   `json:"passes,omitempty"`
-	UnderWay   []janitor.Progress `json:"under_way,omitempty"`
+	Boot     string             `json:"boot"`
+	Program  string             `json:"program"`
+	Version  string             `json:"version"`
+	Address  string             `json:"address"`
+	Interval string             `json:"interval"`
+	TTL      string             `json:"ttl"`
+	Passes   []janitor.Report   `json:"passes,omitempty"`
+	UnderWay []janitor.Progress `json:"under_way,omitempty"`
+	Knows
+}
+
+// Knows is what a replica knows of itself, and no key of the fleet shows.
+type Knows struct {
+	NotReady string               `json:"not_ready,omitempty"`
+	Refused  string               `json:"refused,omitempty"` // why Redis does not take it
+	Failing  map[string]string    `json:"failing,omitempty"` // operations, and their errors
+	Files    map[string]string    `json:"files,omitempty"`   // settings whose file cannot be used
+	Ends     map[string]time.Time `json:"ends,omitempty"`    // certificates
+	Lacks    []string             `json:"lacks,omitempty"`   // rights
+	Warnings []string             `json:"warnings,omitempty"`
+	Sockets  int                  `json:"sockets,omitempty"`
+	DryRun   bool                 `json:"dry_run,omitempty"`
+}
+
+// Same ignores what changes all the time.
+func (k Knows) Same(as Knows) bool {
+	k.Sockets = as.Sockets
+	return reflect.DeepEqual(k, as)
+}
+
+// Learn returns the status with what one of its instances knows now.
+func (s Status) Learn(id string, k Knows) Status {
+	s.Instances = slices.Clone(s.Instances)
+	for i := range s.Instances {
+		if in := &s.Instances[i]; in.ID == id {
+			in.Knows = k
+			return s
+		}
+	}
+	s.own = Instance{ID: id, Alive: true, Knows: k}
+	return s
+}
+
+// Findings are those of a replica alone.
+func (k Knows) Findings(id string, now time.Time) []Finding {
+	s := Status{Now: now, own: Instance{ID: id, Alive: true, Knows: k}}
+	return sorted(s.findings("failing"))
+}
+
+// soonExpired is when a certificate becomes a finding.
+const soonExpired = 14 * 24 * time.Hour
+
+func (k Knows) findings(now time.Time) (found []Finding) {
+	add := func(name string, level Level, runbook, do, format string, args ...any) {
+		found = append(found, Finding{Name: name, Level: level, Do: do, Runbook: runbook,
+			Sentence: fmt.Sprintf(format, args...) + "."})
+	}
+	if k.Refused != "" {
+		add("refused", Wrong, "recovery.md#a-replica-disagrees", "", "Redis does not take this replica: %s", brief(k.Refused))
+	} else if k.NotReady != "" {
+		add("not_ready", Warning, "tasks.md#a-replica-does-not-become-ready", "", "not ready: %s", brief(k.NotReady))
+	}
+	by := map[string][]string{}
+	for _, op := range slices.Sorted(maps.Keys(k.Failing)) {
+		by[k.Failing[op]] = append(by[k.Failing[op]], op)
+	}
+	for _, said := range slices.Sorted(maps.Keys(by)) {
+		text, do := explained(errors.New(said))
+		add(by[said][0], Wrong, "", do, "%s: %s", list(by[said], "fails", "fail"), brief(text))
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Files)) {
+		add("file:"+name, Warning, "runbook.md#rollcallfilefailing", "Put the right value into the file.",
+			"the file of %s cannot be used: %s", name, brief(k.Files[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.Ends)) {
+		const runbook, do = "runbook.md#rollcallcertificateends", "Put a new certificate into the file."
+		switch left := k.Ends[name].Sub(now); {
+		case left <= 0:
+			add("certificate:"+name, Wrong, runbook, do, "the certificate of %s expired %s", name, Ago(-left))
+		case left < soonExpired:
+			add("certificate:"+name, Warning, runbook, do, "the certificate of %s expires in %s", name, Short(left))
+		}
+	}
+	if len(k.Lacks) > 0 {
+		add("rights", Wrong, "redis.md#rights", "rollcall doctor, with the replica's own user, says how to allow it.",
+			"its user may not %s", few(k.Lacks))
+	}
+	for _, text := range k.Warnings {
+		add(text, Warning, redisPage, "", "%s", text)
+	}
+	return found
 }
 
 // of reports whether the life that wrote heartbeat h may have written a: an older program with the
@@ -34,7 +120,7 @@ func (a About) of(h Heartbeat) bool {
 }
 
 func (a About) replica(id string) Replica {
-	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes}
+	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes, Knows: a.Knows}
 	p.Interval, _ = time.ParseDuration(a.Interval)
 	p.TTL, _ = time.ParseDuration(a.TTL)
 	return p

@@ -59,20 +59,3 @@ func (r *Reader) damaged(ctx context.Context, fleet bool) (found []Damaged, err 
 	}
 	return found, nil
 }
-
-func (s Status) damage() (wrong, warnings []Problem) {
-	for _, d := range s.Damaged {
-		p := Problem{
-			"damaged:" + d.Key, d.level,
-			fmt.Sprintf("%s is a %s but must be a %s: %s.", d.Key, d.Is, d.Must, d.follows),
-			"Find what wrote it. If it stays: redis-cli DEL '" + d.Key + "'.",
-			"a-key-that-somebody-overwrote",
-		}
-		if d.level == Wrong {
-			wrong = append(wrong, p)
-		} else {
-			warnings = append(warnings, p)
-		}
-	}
-	return wrong, warnings
-}

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,11 +12,6 @@ import (
 type Doubt struct {
 	Reason string    `json:"reason"` // the runbook's: most, refused
 	Until  time.Time `json:"until"`  // at the latest
-}
-
-var doubtMeaning = map[string]string{
-	string(doubt.Most):    "together with most others that hold devices",
-	string(doubt.Refused): "while Redis turns clients away",
 }
 
 // doubts judges the silent among ids as a leader does, by all records.
@@ -51,27 +45,4 @@ func (r *Reader) doubts(
 		}
 	}
 	return found, nil
-}
-
-// doubted is one problem for each kind of doubt.
-func (s Status) doubted() (found []Problem) {
-	for _, reason := range []string{string(doubt.Most), string(doubt.Refused)} {
-		var ids []string
-		var until time.Time
-		for _, in := range s.Instances {
-			if in.Doubt != nil && in.Doubt.Reason == reason {
-				ids = append(ids, in.ID)
-				if in.Doubt.Until.After(until) {
-					until = in.Doubt.Until
-				}
-			}
-		}
-		if len(ids) > 0 {
-			found = append(found, Problem{"doubted:" + reason, Warning,
-				fmt.Sprintf("%s silent %s; entries are kept for %s more at most.",
-					list(ids, "is", "are"), doubtMeaning[reason], Short(until.Sub(s.Now))),
-				"Check whether they are alive. If so, they heal by themselves.", reason})
-		}
-	}
-	return found
 }

@@ -72,11 +72,11 @@ func TestEachReasonOfAHoldHasItsHeadingInTheRunbook(t *testing.T) {
 
 func TestARedisThatIsTooOldIsWrong(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]Level{
+	for v, want := range map[string]Level{
 		"6.2.14": Wrong, "5.0": Wrong, "7.0.15": OK, "8.1.0": OK, "10.0.0": OK, "": Warning, "unknown": Warning,
 	} {
-		f, err := checkVersion(t.Context(), &patient{server: Server{Version: version}})
+		found, err := version(t.Context(), &patient{server: Server{Version: v}})
 		require.NoError(t, err)
-		require.Equal(t, want, f.level, version)
+		require.Equal(t, want, found[0].Level, v)
 	}
 }

@@ -25,7 +25,7 @@ func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, er
 
 // whyKey answers for a key, a member of one (key, space, member), or a worker's id. If not done, it
 // does not exist, and only the log can explain that.
-func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.Time) (done bool, err error) {
+func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.Time) (done bool, err error) {
 	passes, err := r.rulesPasses(ctx)
 	if err != nil {
 		return false, err
@@ -37,7 +37,7 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, witness Witness, now time.T
 	}
 	if len(w.Marks) > 0 {
 		m := w.Marks[0]
-		w.Verdict, w.Sentence, err = r.marked(ctx, m, passes[m.Rule], w.Hold, witness, now)
+		w.Verdict, w.Sentence, err = marked(m, passes[m.Rule], stopped, now)
 		return true, err
 	}
 	if w.Sentence, err = r.mirrored(ctx, w.ID, now); err != nil || w.Sentence != "" {
@@ -93,30 +93,14 @@ func binned(b *orphan.Binned, now time.Time) string {
 		b.Until.UTC().Format("2006-01-02 15:04:05Z"), Short(b.Until.Sub(now)), b.ID)
 }
 
-func (r *Reader) marked(
-	ctx context.Context, m orphan.Mark, last janitor.Report, hold *Hold, witness Witness, now time.Time,
-) (Verdict, string, error) {
-	leader, err := r.leader(ctx, now)
-	if err != nil {
-		return "", "", err
-	}
+func marked(m orphan.Mark, last janitor.Report, stopped *Finding, now time.Time) (Verdict, string, error) {
 	found := fmt.Sprintf("the rule %s has found it an orphan for %s", m.Rule, Short(now.Sub(m.Since)))
 	const unless = "unless it changes, or shows a sign of life (cleanup why KEY)"
 	switch {
 	case m.Reports:
 		return Kept, fmt.Sprintf("kept: %s, and only reports: it does not say delete: true", found), nil
-	case leader == nil:
-		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", found),
-			nil
-	case hold != nil && hold.Until.IsZero():
-		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s", unless, found,
-			hold.Sentence), nil
-	case hold != nil:
-		return WillGo, fmt.Sprintf("will go soon after %s, and after the rule's grace, %s: %s; %s",
-			Short(hold.Until.Sub(now)), unless, found, hold.Sentence), nil
-	case !witness.heard(now):
-		return WillGo, fmt.Sprintf("will go after somebody listens to Redis again, and after the rule's grace, %s: %s",
-			unless, found), nil
+	case stopped != nil:
+		return stopped.fate(found, unless)
 	case last.Outcome == janitor.Held:
 		return Kept, fmt.Sprintf("kept while the rule is held (%s; docs/cleanup-runbook.md#why-a-rule-is-held): %s",
 			join(last.Reason, last.Error), found), nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,78 +83,6 @@ var itemFields = []string{"imeis", "keys", "intents", "mitras", "commands"}
 // logPage is about a megabyte at most, with the default batch.
 const logPage = 100
 
-func (r *Reader) newest(ctx context.Context, from string, size int, now time.Time) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		for to := from; ; {
-			page, err := r.client.XRevRangeN(ctx, r.keys.Log(), to, "-", int64(size)).Result()
-			if err != nil {
-				yield(Record{}, fmt.Errorf("inspect: read the eviction log: %w", err))
-				return
-			}
-			for _, m := range page {
-				if !yield(r.record(m, now), nil) {
-					return
-				}
-			}
-			if len(page) < size {
-				return
-			}
-			to = "(" + page[len(page)-1].ID
-		}
-	}
-}
-
-// newest merges logs, from these ids backwards; nil: the end.
-func newest(ctx context.Context, parts []*Reader, from []string, now time.Time) iter.Seq2[Record, error] {
-	if len(parts) == 1 {
-		return parts[0].newest(ctx, "+", logPage, now)
-	}
-	return func(yield func(Record, error) bool) {
-		size := max(2, logPage/len(parts)) // all together are about one page
-		var logs []source
-		for k, part := range parts {
-			begin := "+"
-			if from != nil {
-				begin = from[k]
-			}
-			next, stop := iter.Pull2(part.newest(ctx, begin, size, now))
-			defer stop()
-			if rec, err, ok := next(); err != nil {
-				yield(rec, err)
-				return
-			} else if ok {
-				logs = append(logs, source{rec, next})
-			}
-		}
-		for len(logs) > 0 {
-			i := 0
-			for j := range logs {
-				if logs[j].head.At.After(logs[i].head.At) {
-					i = j
-				}
-			}
-			if !yield(logs[i].head, nil) {
-				return
-			}
-			rec, err, ok := logs[i].next()
-			switch {
-			case err != nil:
-				yield(rec, err)
-				return
-			case ok:
-				logs[i].head = rec
-			default:
-				logs = slices.Delete(logs, i, i+1)
-			}
-		}
-	}
-}
-
-type source struct {
-	head Record
-	next func() (Record, error, bool)
-}
-
 // Filter selects records; empty fields match all.
 type Filter struct {
 	Owner, Sweep string
@@ -169,51 +96,8 @@ func (f Filter) wants(r Record) bool {
 
 // Log returns records of the eviction log, oldest first.
 func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
-	records, _, err := r.LogUpTo(ctx, f)
+	records, _, err := r.LogAfter(ctx, "", f)
 	return records, err
-}
-
-// LogUpTo also returns the end of the log, for LogAfter. With an [UnreadError] the records are
-// those of the partitions that answer.
-func (r *Reader) LogUpTo(ctx context.Context, f Filter) (records []Record, end string, err error) {
-	parts, to, err := r.reachParts(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	now, err := to.parts[0].now(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	var from []string
-	if len(parts) > 1 {
-		if from, err = each(ctx, to.parts, newestID); err != nil {
-			return nil, "", err
-		}
-		ends := slices.Repeat([]string{unreadEnd}, len(parts))
-		for i, part := range to.parts {
-			ends[part.number] = from[i]
-		}
-		end = strings.Join(ends, endOf)
-	}
-	records = []Record{}
-	for rec, err := range newest(ctx, to.parts, from, now) {
-		if err != nil {
-			return nil, "", err
-		}
-		if end == "" {
-			end = rec.ID
-		}
-		if !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since) {
-			break
-		}
-		if f.wants(rec) {
-			if records = append(records, rec); len(records) == f.Limit {
-				break
-			}
-		}
-	}
-	slices.Reverse(records)
-	return records, or(end, "0-0"), to.err()
 }
 
 const endOf = " "
@@ -221,22 +105,10 @@ const endOf = " "
 // unreadEnd marks a log whose server did not answer. It is followed from the server's return on.
 const unreadEnd = "?"
 
-func newestID(ctx context.Context, part *Reader) (string, error) {
-	page, err := part.client.XRevRangeN(ctx, part.keys.Log(), "+", "-", 1).Result()
-	if err != nil {
-		return "", fmt.Errorf("inspect: read the eviction log: %w", err)
-	}
-	if len(page) == 0 {
-		return "0-0", nil
-	}
-	return page[0].ID, nil
-}
-
-// LogAfter returns the records after an end, oldest first, and the new end. It ignores the filter's
-// Since and Limit. With an [UnreadError] the records are those of the partitions that answer.
-func (r *Reader) LogAfter(
-	ctx context.Context, end string, f Filter,
-) (records []Record, newEnd string, err error) {
+// LogAfter returns the records after an end, oldest first, and the new end. Without an end it
+// returns the newest by f's Since and Limit, which it ignores otherwise. With an [UnreadError] the
+// records are those of the partitions that answer.
+func (r *Reader) LogAfter(ctx context.Context, end string, f Filter) (records []Record, newEnd string, err error) {
 	parts, to, err := r.reachParts(ctx)
 	if err != nil {
 		return nil, end, err
@@ -245,22 +117,61 @@ func (r *Reader) LogAfter(
 	if err != nil {
 		return nil, end, err
 	}
-	ends := strings.Split(end, endOf)
-	if len(ends) != len(parts) {
-		return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(parts))
+	ends := slices.Repeat([]string{unreadEnd}, len(parts))
+	if end != "" {
+		if ends = strings.Split(end, endOf); len(ends) != len(parts) {
+			return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(parts))
+		}
 	}
 	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (records []Record, err error) {
-		if ends[part.number] == unreadEnd {
-			ends[part.number], err = newestID(ctx, part)
-			return nil, err
+		of := &ends[part.number]
+		if end != "" && *of != unreadEnd {
+			records, *of, err = part.logAfter(ctx, *of, f, now)
+			return records, err
 		}
-		records, ends[part.number], err = part.logAfter(ctx, ends[part.number], f, now)
+		records, *of, err = part.newest(ctx, f, now)
+		if end != "" { // only what follows
+			records = nil
+		}
 		return records, err
 	})
-	if records = slices.Concat(found...); len(parts) > 1 {
+	records = slices.Concat(found...)
+	if len(parts) > 1 {
 		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
 	}
+	if over := len(records) - f.Limit; end == "" && f.Limit > 0 && over > 0 {
+		records = records[over:]
+	}
 	return records, strings.Join(ends, endOf), cmp.Or(err, to.err())
+}
+
+// newest returns the records that f wants, and the log's end.
+func (r *Reader) newest(ctx context.Context, f Filter, now time.Time) (records []Record, end string, err error) {
+	end = "0-0"
+	for to := "+"; ; {
+		page, err := r.client.XRevRangeN(ctx, r.keys.Log(), to, "-", logPage).Result()
+		if err != nil {
+			return nil, "", fmt.Errorf("inspect: read the eviction log: %w", err)
+		}
+		if len(page) > 0 && end == "0-0" {
+			end = page[0].ID
+		}
+		over := len(page) < logPage
+		for _, m := range page {
+			rec := r.record(m, now)
+			switch {
+			case !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since):
+				over = true
+			case f.wants(rec):
+				records = append(records, rec)
+			}
+		}
+		if over || f.Limit > 0 && len(records) >= f.Limit {
+			slices.Reverse(records)
+			return records, end, nil
+		}
+		to = "(" + page[len(page)-1].ID
+	}
 }
 
 func (r *Reader) logAfter(

@@ -22,42 +22,59 @@ type Loss struct {
 	Silent  bool `json:"silent"`
 	Evicted int  `json:"evicted"`
 	Back    bool `json:"back,omitempty"`
+
+	dead bool // its death was seen
+	left bool // in good order, after all
 }
 
-func (w *Watch) losses(now time.Time) (found []Loss) {
-	by := map[string]*Loss{}
-	of := func(e timeline.Event) *Loss {
-		if by[e.Instance] == nil {
-			by[e.Instance] = &Loss{Instance: e.Instance, At: e.At}
-		}
-		return by[e.Instance]
+// losses belong to a life: a death, not a name, has evictions, and only a goodbye without a return
+// before it takes one back.
+func (w *Watch) losses(now time.Time, instances []Instance) (found []Loss) {
+	open := map[string]*Loss{} // the last of each instance
+	var all []*Loss
+	begin := func(e timeline.Event) *Loss {
+		l := &Loss{Instance: e.Instance, At: e.At}
+		open[e.Instance], all = l, append(all, l)
+		return l
 	}
 	left := map[string]bool{}
 	for _, e := range w.events {
 		if now.Sub(e.At) > Lately || e.Instance == "" {
 			continue
 		}
+		l := open[e.Instance]
 		switch e.Kind {
 		case timeline.Death:
-			l := of(e.Event)
-			l.Back, left[e.Instance] = false, false
+			if l == nil || l.Back || !l.dead { // what was evicted before is of another life
+				l = begin(e)
+			}
+			l.dead, l.Silent, left[e.Instance] = true, !e.Found, false
 			if !e.Found {
-				l.Silent, l.At = true, e.At
+				l.At = e.At
 			}
 		case timeline.Eviction:
-			if e.Sweep == "owners" || e.Sweep == "registry" { // others delete no entries
-				of(e.Event).Evicted += e.Count
+			if e.Sweep != "owners" && e.Sweep != "registry" || left[e.Instance] { // others delete no entries
+				continue
 			}
+			if l == nil {
+				l = begin(e)
+			}
+			l.Evicted += e.Count
 		case timeline.Left:
-			left[e.Instance] = true
+			if left[e.Instance] = true; l != nil && !l.Back {
+				l.Back, l.left = true, true
+			}
 		case timeline.Alive:
-			if l := by[e.Instance]; l != nil {
+			if left[e.Instance] = false; l != nil {
 				l.Back = true
 			}
 		}
 	}
-	for id, l := range by {
-		if !left[id] {
+	for _, l := range all {
+		never := slices.ContainsFunc(instances, func(in Instance) bool { // of a backup that was restored
+			return in.ID == l.Instance && in.Alive && !l.Silent && !in.Started.IsZero() && in.Started.Before(l.At)
+		})
+		if !l.left && !never {
 			found = append(found, *l)
 		}
 	}
@@ -65,36 +82,6 @@ func (w *Watch) losses(now time.Time) (found []Loss) {
 		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Instance, b.Instance))
 	})
 	return found
-}
-
-func (s Status) lost() []Problem {
-	if len(s.Losses) == 0 {
-		return nil
-	}
-	evicted := 0
-	var ids []string
-	for _, l := range s.Losses {
-		evicted += l.Evicted
-		ids = append(ids, l.Instance)
-	}
-	text, whose := "", "its"
-	if l := s.Losses[0]; len(ids) == 1 {
-		text = l.sentence(s.Now)
-	} else {
-		text = list(ids, "", "were lost within the last "+Short(Lately)+", without a goodbye")
-		whose = "their"
-	}
-	switch evicted {
-	case 0:
-		text += "; no entries were evicted"
-	case 1:
-		text += "; 1 of " + whose + " entries was evicted"
-	default:
-		text += fmt.Sprintf("; %d of %s entries were evicted", evicted, whose)
-	}
-	return []Problem{{"lost_lately", Warning, text + ".",
-		"Look at the log and the machine. Devices that connect again are registered elsewhere.",
-		"rollcallownerdied"}}
 }
 
 func (l Loss) sentence(now time.Time) string {

@@ -34,10 +34,16 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		require.Len(t, s.Losses, 1)
 		lost := s.Losses[0]
 		require.WithinDuration(t, at(5*time.Minute), lost.At, time.Second)
-		require.Equal(t, Loss{Instance: "seven", At: lost.At, Silent: true, Evicted: 180}, lost)
-		require.Contains(t, names(s), "lost_lately")
-		require.Regexp(t, `^seven fell silent \S+ ago, without a goodbye; 180 of its entries were evicted\.$`,
-			s.lost()[0].Sentence)
+		require.Equal(t, Loss{Instance: "seven", At: lost.At, Silent: true, Evicted: 180, dead: true}, lost)
+		says := func() string {
+			for _, f := range s.Findings() {
+				if f.Name == "losses" {
+					return f.Sentence
+				}
+			}
+			return ""
+		}
+		require.Regexp(t, `^seven fell silent \S+ ago, without a goodbye; 180 of its entries were evicted\.$`, says())
 
 		l.happened(timeline.Event{Kind: alive, Instance: "seven", At: at(3 * time.Minute)})
 		l.evicted(term, 6, time.Minute, "older-writer", "registry", 1)
@@ -45,7 +51,16 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		require.Len(t, s.Losses, 2)
 		require.Equal(t, Loss{Instance: "older-writer", At: s.Losses[0].At, Evicted: 1}, s.Losses[0])
 		require.True(t, s.Losses[1].Back)
-		require.Contains(t, s.lost()[0].Sentence, "older-writer and seven were lost within the last 10m")
-		require.Contains(t, s.lost()[0].Sentence, "181 of their entries were evicted")
+		require.Contains(t, says(), "older-writer and seven were lost within the last 10m")
+		require.Contains(t, says(), "181 of their entries were evicted")
+
+		// A goodbye of a later life does not take the death back, nor does an old eviction belong to a new one.
+		l.happened(timeline.Event{Kind: left, Instance: "seven", At: at(2 * time.Minute)})
+		l.happened(timeline.Event{Kind: death, Instance: "older-writer", At: at(30 * time.Second)})
+		s = status()
+		require.Len(t, s.Losses, 3)
+		require.Equal(t, "older-writer", s.Losses[0].Instance)
+		require.Zero(t, s.Losses[0].Evicted)
+		require.Equal(t, 180, s.Losses[2].Evicted)
 	})
 }

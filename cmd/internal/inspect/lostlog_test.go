@@ -3,6 +3,7 @@ package inspect
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,13 +42,9 @@ func TestALostLogHidesNoLeader(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, yes, led, "%s: %s", why, sentence)
 			require.EqualValues(t, epoch, s.Leader.Epoch, why)
-			require.Equal(t, yes, s.LogLost(), why)
-			if yes {
-				require.Contains(t, names(s), "log_lost", why)
-				require.NotContains(t, names(s), "term_not_begun", why)
-			} else {
-				require.Contains(t, names(s), "term_not_begun", why)
-			}
+			require.Equal(t, yes, s.Leader.LogLost, why)
+			require.Equal(t, yes, slices.Contains(names(s), "log"), why)
+			require.Equal(t, !yes, slices.Contains(names(s), "leader"), why)
 			d, err := New(l.Client, l.keys).Doctor(ctx)
 			require.NoError(t, err)
 			require.Equal(t, yes, d.level("leader") == OK, why)
@@ -66,7 +63,7 @@ func TestALostLogHidesNoLeader(t *testing.T) {
 		l.evicted(term, 5, 0, "seven", "owners", 1)
 		s, err := New(l.Client, l.keys).Status(ctx)
 		require.NoError(t, err)
-		require.False(t, s.LogLost(), "an eviction began a new log")
+		require.False(t, s.Leader.LogLost, "an eviction began a new log")
 		require.Zero(t, s.Leader.Epoch, "the record is of another leader")
 	})
 }

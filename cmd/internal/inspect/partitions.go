@@ -26,12 +26,9 @@ type Partitions struct {
 	Worst   int             `json:"worst"`   // of Witness and Hold
 	Largest int             `json:"largest"` // by entries
 	Most    int64           `json:"most_entries"`
-	Looked  int             `json:"looked,omitempty"`
 	Unread  []int           `json:"unread,omitempty"`
 
-	forever []int // lease never expires
-	logLost []int // leader without an eviction log
-	passes  map[string][]janitor.Report
+	passes map[string][]janitor.Report
 }
 
 // Leads lists an instance's partitions.
@@ -182,18 +179,22 @@ func (r *Reader) really(ctx context.Context, n int) int {
 	return n
 }
 
-func (r *Reader) overwritten(parts int) *Problem {
+// overwrittenNumber is of a divided fleet, whose key for that has another one.
+type overwrittenNumber struct {
+	key, is string
+	parts   int
+}
+
+func (r *Reader) overwritten(parts int) *overwrittenNumber {
 	n := r.foreign.Load()
 	if n == 0 {
 		return nil
 	}
-	key, is := r.keys.Partitions(), strconv.FormatInt(n, 10)
+	is := strconv.FormatInt(n, 10)
 	if n == 1 {
 		is += " or missing"
 	}
-	return &Problem{"partitions", Wrong, fmt.Sprintf("%s is %s, but the fleet has %d: somebody overwrote it, "+
-		"and no replica can join.", key, is, parts), fmt.Sprintf("redis-cli SET '%s' %d.", key, parts),
-		"a-key-that-somebody-overwrote"}
+	return &overwrittenNumber{r.keys.Partitions(), is, parts}
 }
 
 func (r *Reader) count(ctx context.Context) (int, error) {

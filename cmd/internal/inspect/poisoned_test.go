@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,7 @@ import (
 )
 
 func names(s Status) (all []string) {
-	for _, p := range s.Problems() {
+	for _, p := range s.Findings() {
 		all = append(all, p.Name)
 	}
 	return all
@@ -36,15 +35,14 @@ func TestKeysOfAnotherTypeAreNamedAndHideNothingElse(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, s.Damaged, len(watch.types()))
 			for _, d := range watch.types() {
-				require.Contains(t, names(s), "damaged:"+d.Key)
+				require.Contains(t, names(s), "types:"+d.Key)
 			}
-			require.Equal(t, Wrong, s.Problems()[0].Level)
+			require.Equal(t, Wrong, s.Findings()[0].Level)
 			require.Equal(t, "(a key of another type)", s.Leader.Instance)
 		}
 		d, err := New(l.Client, l.keys).Doctor(ctx)
 		require.NoError(t, err)
-		i := slices.IndexFunc(d.Checks, func(c Check) bool { return c.Name == "types" })
-		require.Equal(t, Wrong, d.Checks[i].Level)
+		require.Equal(t, Wrong, d.level("types:"+l.keys.Lease()))
 	})
 }
 
@@ -56,12 +54,12 @@ func TestALeaseThatNoInstanceHoldsIsAProblem(t *testing.T) {
 		require.NoError(t, l.Set(ctx, l.keys.Lease(), "squat", 1000*time.Hour).Err())
 		s, err := New(l.Client, l.keys).Status(ctx)
 		require.NoError(t, err)
-		require.Contains(t, names(s), "leader_silent")
+		require.Contains(t, s.Stopped().Sentence, "Nobody leads: squat holds the lease but is no living instance")
 
 		require.NoError(t, l.Set(ctx, l.keys.Heartbeat("squat"), "x", time.Hour).Err())
 		s, err = New(l.Client, l.keys).Status(ctx)
 		require.NoError(t, err)
-		require.Contains(t, names(s), "term_not_begun", "it lives, and nothing is swept all the same")
+		require.Contains(t, names(s), "leader", "it lives, and nothing is swept all the same")
 	})
 }
 
@@ -101,7 +99,7 @@ func TestWhatIsReadOfAFleetIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, mostRoster, len(s.Instances), pageSize)
 	require.EqualValues(t, 2*mostRoster-len(s.Instances), s.Cut)
-	require.Contains(t, names(s), "cut")
+	require.Contains(t, names(s), "roster")
 	for _, in := range s.Instances {
 		require.Less(t, len(in.Version), 300)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,11 +28,6 @@ type Reader struct {
 	single  bool    // of one partition
 	history history // of its eviction log
 
-	full struct {
-		mu sync.Mutex
-		at time.Time
-		is bool
-	}
 }
 
 // New returns a Reader. The caller keeps the client.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 )
@@ -33,12 +33,18 @@ type Status struct {
 	Partitions *Partitions        `json:"partitions,omitempty"`
 	Cut        int64              `json:"cut,omitempty"`
 	Losses     []Loss             `json:"lost_lately,omitempty"`
-	// Overwritten is set if the number of partitions in Redis is not the fleet's.
-	Overwritten *Problem  `json:"-"`
-	Damaged     []Damaged `json:"damaged,omitempty"`
-	Unreadable  []string  `json:"unreadable,omitempty"`
-	Unread      []Unread  `json:"unread,omitempty"`
-	Unanswered  []string  `json:"unanswered,omitempty"`
+	Damaged    []Damaged          `json:"damaged,omitempty"`
+	Unreadable []string           `json:"unreadable,omitempty"`
+	Unread     []Unread           `json:"unread,omitempty"`
+	Unanswered []string           `json:"unanswered,omitempty"`
+
+	own         Instance           // a replica that no key names; its Knows counts
+	parts       []glance           // those that answer; none: one, from the fields above
+	overwritten *overwrittenNumber // its number of partitions in Redis is not the fleet's
+	hour        []timeline.Minute  // oldest first
+	taken       map[string]int     // lately, by rule
+	evicted     int                // entries, lately
+	gone        int                // entries, within the last hour
 }
 
 // Leader holds the lease.
@@ -55,13 +61,12 @@ type Leader struct {
 
 func (l *Leader) begun() bool { return l.Epoch > 0 || l.LogLost }
 
-// LeaderSilent describes a leader without a heartbeat, and what follows.
-func (s Status) LeaderSilent() string {
-	l := s.Leader
-	if l == nil || s.Partitions != nil || l.ExpiresIn == "" || !l.silent {
-		return ""
+// glances are of the partitions that answer, at least one.
+func (s *Status) glances() []glance {
+	if len(s.parts) > 0 {
+		return s.parts
 	}
-	return "it sends no heartbeat; unless it renews its lease, another takes over in about " + l.ExpiresIn
+	return []glance{{now: s.Now, leader: s.Leader, hold: s.Hold, witness: s.Witness, heard: s.Heard, damaged: s.Damaged}}
 }
 
 // Instance is a running replica, or one that left something.
@@ -84,8 +89,10 @@ type Instance struct {
 	Differs  string `json:"differs,omitempty"`
 	SilentIn []int  `json:"silent_in,omitempty"`
 	Doubt    *Doubt `json:"doubt,omitempty"` // why its entries are kept although it is silent
+	Knows    Knows  `json:"knows,omitzero"`
 
 	life float64
+	left int64 // entries that name it; negative: not counted
 }
 
 // Life is the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
@@ -101,13 +108,7 @@ func (s *Status) Late(i Instance) bool {
 		interval = ttl / 3
 	}
 	return i.Alive && interval > 0 && !i.LastBeat.IsZero() && s.Now.Sub(i.LastBeat) > interval*3/2 &&
-		s.Full() == ""
-}
-
-// Same ignores the passing of time.
-func (i Instance) Same(as Instance) bool {
-	i.ExpiresIn, i.life = as.ExpiresIn, as.life
-	return reflect.DeepEqual(i, as)
+		!s.full() && s.refused() == nil
 }
 
 // Last is a sweep's last eviction.
@@ -370,24 +371,11 @@ func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction
 
 // full also counts nearly full where ticks are refused: when INFO was read, a little less may have
 // been used.
-func (s Status) full() bool {
+func (s *Status) full() bool {
 	const nearly = 0.98
 	r := s.Redis
 	near := r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory)
 	return !r.evicts() && (r.full() || !s.Heard && near)
-}
-
-// Full returns a sentence if the memory is full.
-func (s Status) Full() string {
-	if !s.full() {
-		return ""
-	}
-	text := fmt.Sprintf("Redis is full (%s of %s used): registrations and telemetry are refused",
-		Megabytes(s.Redis.Memory), Megabytes(s.Redis.MaxMemory))
-	if !s.Heard {
-		text += ", and so are ticks, so nothing is swept"
-	}
-	return text
 }
 
 // Replica describes a replica.
@@ -396,6 +384,7 @@ type Replica struct {
 	Interval, TTL              time.Duration
 	Leading                    bool
 	Passes                     []janitor.Report
+	Knows                      Knows
 }
 
 // elsewhere is the remark on a replica that answers by HTTP.
@@ -422,7 +411,7 @@ func (s *Status) describe(in *Instance, p Replica) {
 	if s.Partitions != nil {
 		s.led(p)
 	}
-	in.Version, in.Address = p.Version, p.Address
+	in.Version, in.Address, in.Knows = p.Version, p.Address, p.Knows
 	if p.Interval > 0 {
 		in.Interval, in.TTL = span(p.Interval), span(p.TTL)
 	}
@@ -430,3 +419,6 @@ func (s *Status) describe(in *Instance, p Replica) {
 		in.Differs = "interval " + Short(p.Interval) + ", fleet " + Short(want)
 	}
 }
+
+// Unheld is how long nothing has been held.
+func (s *Status) Unheld() time.Duration { return s.Witness.free(s.Now) }

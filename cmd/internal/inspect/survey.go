@@ -12,31 +12,32 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
-const mostBeats = 20_000
-
-// survey assembles a status. Partitions whose instances are not due keep their earlier values.
+// survey assembles a status.
 type survey struct {
 	*Reader
 	parts  []*Reader
 	server Server
 	sweeps []Last
 	looks  []look
-	number int // of the last reading, from 1
-	next   int
+}
+
+// glance is the part of a partition's state that decides about sweeping.
+type glance struct {
+	number  int
+	now     time.Time
+	witness Witness
+	heard   bool // lately
+	hold    *Hold
+	leader  *Leader
+	damaged []Damaged
+	refused error // why Redis refuses writes
 }
 
 type look struct {
+	glance
 	unread  bool // no answer, and all else is empty
-	now     time.Time
-	asked   time.Time // when now was read, by the local clock
-	witness Witness
-	hold    *Hold
-	leader  *Leader
 	entries int64
-	damaged []Damaged
 
-	// the reading; 0: none
-	read      int
 	beatsAt   time.Time // by the server's clock
 	sampledAt time.Time
 	sampled
@@ -61,7 +62,6 @@ func (s *survey) read(
 	ctx context.Context, to reached, now time.Time,
 	abouts func(ctx context.Context, ids []string) (map[string]About, error),
 ) (Status, error) {
-	s.number++
 	began := time.Now()
 	var pause *janitor.Pause
 	var left time.Duration
@@ -73,24 +73,17 @@ func (s *survey) read(
 	}
 	of := func(part *Reader) *look { return &s.looks[part.number] }
 	for k, part := range s.parts {
-		if s.looks[k].unread = !to.answers(part); s.looks[k].unread {
+		if !to.answers(part) {
 			s.looks[k] = look{unread: true}
 		}
 	}
-	for s.looks[s.next].unread {
-		s.next = (s.next + 1) % len(s.parts)
-	}
 	if _, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
-		l.now, l.asked = now, began
-		if part.single {
-			l.now, l.asked = to.nows[part.number], to.asked[part.number]
+		l.unread, l.now = false, now
+		if part.single { // others may have been waited for
+			l.now = to.nows[part.number].Add(time.Since(to.asked[part.number]))
 		}
-		if l.witness, err = part.witness(ctx); err != nil {
-			return
-		}
-		l.hold = holdOf(pause, left, l.witness, l.now)
-		if l.leader, err = part.leader(ctx, l.now); err != nil {
+		if l.glance, err = part.glance(ctx, l.now, pause, left); err != nil {
 			return
 		}
 		if l.damaged, err = part.damaged(ctx, to.fleet); err != nil {
@@ -101,40 +94,27 @@ func (s *survey) read(
 			err = nil
 		}
 		if err != nil {
-			err = fmt.Errorf("inspect: size of the registry: %w", err)
+			return struct{}{}, fmt.Errorf("inspect: size of the registry: %w", err)
 		}
-		return
-	}); err != nil {
-		return Status{}, err
-	}
-	first := of(s.parts[s.next]) // the number of its instances is not known yet
-	if first.read == 0 {
-		if first.roster, first.cut, err = s.parts[s.next].roster(ctx); err != nil {
-			return Status{}, err
-		}
-	}
-	due := s.due()
-	if _, err := each(ctx, due, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
-		l := of(part)
-		if l.read == 0 || l.now.Sub(l.sampledAt).Abs() >= serverEvery {
+		if l.sampledAt.IsZero() || l.now.Sub(l.sampledAt).Abs() >= serverEvery {
 			l.sampledAt = l.now
 			if l.sampled, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
 				return
 			}
 		}
-		if l != first || l.read != 0 {
-			l.roster, l.cut, err = part.roster(ctx)
-		}
+		l.roster, l.cut, err = part.roster(ctx)
 		return
 	}); err != nil {
 		return Status{}, err
 	}
 	ids := s.ids()
-	if _, err := each(ctx, due, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
+	if _, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
 		l := of(part)
-		l.read = s.number
 		// The TTL is computed from it, so add the time of the reads in between.
-		l.beatsAt = l.now.Add(time.Since(l.asked))
+		l.beatsAt = l.now.Add(time.Since(began))
+		if part.single {
+			l.beatsAt = to.nows[part.number].Add(time.Since(to.asked[part.number]))
+		}
 		if l.beats, err = part.heartbeats(ctx, ids); err != nil {
 			return
 		}
@@ -157,17 +137,37 @@ func (s *survey) read(
 	return st, nil
 }
 
-func (s *survey) due() []*Reader {
-	n := mostBeats / max(1, len(s.looks[s.next].roster))
-	n = max(1, min(n, len(s.parts)))
-	var due []*Reader
-	for range n {
-		if !s.looks[s.next].unread {
-			due = append(due, s.parts[s.next])
-		}
-		s.next = (s.next + 1) % len(s.parts)
+// neverWrites is a script that writes nothing, and that Redis refuses as it refuses writes.
+const neverWrites = "#!lua\nreturn 1"
+
+// refusal returns why Redis refuses writes, or nil. While ticks land it does not, and is not asked.
+func (r *Reader) refusal(ctx context.Context, w Witness, now time.Time) error {
+	at, err := r.at(ctx)
+	if err != nil || w.heard(now) {
+		return nil
 	}
-	return due
+	err = at.Eval(ctx, neverWrites, nil).Err()
+	for _, word := range []string{"MISCONF", "NOREPLICAS", "READONLY", "OOM"} {
+		if redis.HasErrorPrefix(err, word) {
+			return err
+		}
+	}
+	return nil
+}
+
+// glance reads what decides about sweeping.
+func (r *Reader) glance(
+	ctx context.Context, now time.Time, pause *janitor.Pause, left time.Duration,
+) (g glance, err error) {
+	g.number, g.now = r.number, now
+	if g.witness, err = r.witness(ctx); err != nil {
+		return g, err
+	}
+	g.heard = g.witness.heard(now)
+	g.refused = r.refusal(ctx, g.witness, now)
+	g.hold = holdOf(pause, left, g.witness, now, g.heard && g.refused == nil)
+	g.leader, err = r.leader(ctx, now)
+	return g, err
 }
 
 func (s *survey) ids() []string {
@@ -211,11 +211,14 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 	}
 	w := s.looks[worst]
 	st := Status{
-		Now: w.now, Leader: s.looks[0].leader, Hold: w.hold, Witness: w.witness, Heard: w.witness.heard(w.now),
+		Now: w.now, Leader: s.looks[0].leader, Hold: w.hold, Witness: w.witness, Heard: w.heard,
 		Instances: []Instance{}, Sweeps: s.sweeps, Redis: s.server,
 	}
 	st.Witness.Evicted = 0
 	for _, l := range s.looks {
+		if !l.unread {
+			st.parts = append(st.parts, l.glance)
+		}
 		st.Witness.Evicted += l.witness.Evicted
 		st.Entries += l.entries
 		st.Damaged = append(st.Damaged, l.damaged...)
@@ -247,7 +250,7 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		st.Instances = append(st.Instances, in)
 	}
 	if st.young() {
-		st.Hold.Young = true
+		st.Hold.Young = true // also in st.parts
 		st.Hold.Sentence = fmt.Sprintf("the fleet has just started; sweeping begins in %s, when Redis has "+
 			"been listened to for long enough", Short(st.Hold.Until.Sub(st.Now)))
 	}
@@ -274,10 +277,9 @@ func (s *Status) young() bool {
 }
 
 func (l look) worseThan(than look) bool {
-	heard, heardThan := l.witness.heard(l.now), than.witness.heard(than.now)
 	switch {
-	case heard != heardThan:
-		return !heard
+	case l.heard != than.heard:
+		return !l.heard
 	case l.hold != nil && than.hold != nil:
 		return l.hold.Until.After(than.hold.Until)
 	case l.hold != nil || than.hold != nil:
@@ -295,19 +297,12 @@ func (s *survey) partitions(worst int) *Partitions {
 			p.Unread = append(p.Unread, k)
 			continue
 		}
-		switch {
-		case l.leader == nil:
+		if l.leader == nil {
 			p.Unled = append(p.Unled, k)
-		case l.leader.ExpiresIn == "":
-			p.forever = append(p.forever, k)
-		}
-		if l.leader != nil && l.leader.LogLost {
-			p.logLost = append(p.logLost, k)
-		}
-		if l.leader != nil {
+		} else {
 			leads[l.leader.Instance] = append(leads[l.leader.Instance], k)
 		}
-		if !l.witness.heard(l.now) {
+		if !l.heard {
 			p.Unheard = append(p.Unheard, k)
 		}
 		if h := l.hold; h != nil && h.Reason != "paused" {
@@ -323,12 +318,6 @@ func (s *survey) partitions(worst int) *Partitions {
 		if l.entries > p.Most {
 			p.Largest, p.Most = k, l.entries
 		}
-		if l.read > 0 {
-			p.Looked++
-		}
-	}
-	if p.Looked+len(p.Unread) == p.Count {
-		p.Looked = 0
 	}
 	for _, id := range slices.Sorted(maps.Keys(leads)) {
 		p.Leaders = append(p.Leaders, Leads{Instance: id, Partitions: leads[id]})
@@ -351,7 +340,7 @@ type beat struct {
 func (s *survey) beat(id string) (b beat) {
 	timed := false
 	for k, l := range s.looks {
-		if l.read == 0 {
+		if l.unread {
 			continue
 		}
 		h, ok := l.beats[id]
@@ -361,9 +350,6 @@ func (s *survey) beat(id string) (b beat) {
 		}
 		if !b.any {
 			b.any, b.Heartbeat, b.now = true, h, l.beatsAt
-		}
-		if l.read != s.number { // the age of a beat is only known from this reading
-			continue
 		}
 		if !timed || h.Beat.Before(b.oldest) {
 			b.oldest = h.Beat
@@ -378,14 +364,10 @@ func (s *survey) beat(id string) (b beat) {
 
 func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 	in := Instance{ID: id, Alive: b.any && len(b.silentIn) == 0, LastBeat: b.oldest, Started: b.Boot}
-	counted, whole := int64(0), true
+	counted, whole, sampled := int64(0), true, true
 	rostered := true
 	for _, l := range s.looks {
 		if l.unread {
-			continue
-		}
-		if l.read == 0 {
-			whole = false
 			continue
 		}
 		index := l.indexes[id]
@@ -394,6 +376,8 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 		if d, ok := l.doubts[id]; ok && !in.Alive && (in.Doubt == nil || d.Until.After(in.Doubt.Until)) {
 			in.Doubt = &d
 		}
+		in.left += int64(l.counted[id])
+		sampled = sampled && l.whole
 		if index.size == 0 {
 			counted += int64(l.counted[id])
 		}
@@ -403,10 +387,13 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 		}
 	}
 	switch {
-	case st.Partitions != nil && st.Partitions.Looked > 0, in.Devices == 0 && !whole:
+	case in.Devices == 0 && !whole:
 		in.Devices = -1
 	case whole:
 		in.Devices += counted
+	}
+	if !sampled {
+		in.left = -1
 	}
 	in.Old = b.any && (b.Boot.IsZero() || in.Alive && !rostered)
 	if in.Alive {

@@ -36,7 +36,7 @@ func sentence(e timeline.Event) string {
 		}
 		return e.Instance + " fell silent"
 	case timeline.Left:
-		return e.Instance + " stopped in good order"
+		return e.Instance + " said goodbye"
 	case timeline.Hold:
 		return "nothing is deleted: " + or(holdMeaning[e.Reason], e.Reason)
 	case timeline.HoldOver:

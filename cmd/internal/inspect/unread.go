@@ -189,7 +189,7 @@ func cause(err error) string {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		err = e
 	}
-	return err.Error()
+	return strings.TrimRight(err.Error(), ".")
 }
 
 // probe counts partitions by their keys, if the server with the number does not answer.

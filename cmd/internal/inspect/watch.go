@@ -20,8 +20,8 @@ const (
 // It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	reading  int
 	survey   *survey
+	hour     []timeline.Minute
 	serverAt time.Time
 	known    map[string]About
 	asked    map[string]int // tries since askedAt
@@ -33,14 +33,9 @@ type Watch struct {
 	logs   []string // newest ids, by partition
 	stream string
 	last   map[string]Last
-	events []event
+	events []timeline.Event
 	untold error // the rest is true, and doctor reports it
 	paused *timeline.Event
-}
-
-type event struct {
-	timeline.Event
-	told int
 }
 
 // Watch returns a Watch that has read nothing yet.
@@ -77,8 +72,11 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 			return Status{}, err
 		}
 		w.serverAt = now
+		w.hour, err = timeline.ReadMinutes(ctx, w.client, w.keys.Minutes(), now)
+		if err != nil && !answered(err) && len(parts) == 1 { // the right is missing, or a key of another type
+			return Status{}, err
+		}
 	}
-	w.reading++
 	if err := w.readLogs(ctx, to, now); err != nil {
 		return Status{}, err
 	}
@@ -93,7 +91,19 @@ func (w *Watch) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Losses, s.Overwritten = w.losses(now), w.overwritten(len(parts))
+	s.Losses, s.overwritten = w.losses(now, s.Instances), w.overwritten(len(parts))
+	s.hour, s.taken = w.hour, map[string]int{}
+	for _, e := range w.events {
+		switch ago := now.Sub(e.At); {
+		case e.Kind != timeline.Eviction:
+		case e.Sweep == "owners" || e.Sweep == "registry": // others delete no entries
+			if s.gone += e.Count; ago <= Lately {
+				s.evicted += e.Count
+			}
+		case e.Instance == "" && ago <= Lately:
+			s.taken[e.Sweep] += e.Count
+		}
+	}
 	for k, l := range w.survey.looks {
 		if l.leader == nil {
 			continue
@@ -126,17 +136,11 @@ func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]Abou
 }
 
 // Timeline returns the last hour's events, oldest first, as of the last Status.
-func (w *Watch) Timeline() []timeline.Event { return w.since(0) }
-
-// New returns the events that the last Status found or changed.
-func (w *Watch) New() []timeline.Event { return w.since(w.reading) }
-
-func (w *Watch) since(reading int) (found []timeline.Event) {
-	for _, e := range w.events {
-		if e.told >= reading {
-			e.Sentence = sentence(e.Event)
-			found = append(found, e.Event)
-		}
+func (w *Watch) Timeline() []timeline.Event {
+	found := make([]timeline.Event, len(w.events))
+	for i, e := range w.events {
+		e.Sentence = sentence(e)
+		found[i] = e
 	}
 	return found
 }
@@ -187,7 +191,7 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 		w.add(timeline.Event{ID: p.ID + "-over", At: p.Until, Kind: timeline.Resume,
 			Why: "the pause ran out"}, now)
 	}
-	slices.SortStableFunc(w.events, func(a, b event) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(w.events, func(a, b timeline.Event) int { return a.At.Compare(b.At) })
 	old := 0
 	for old < len(w.events) && (now.Sub(w.events[old].At) > w.back || len(w.events)-old > w.most) {
 		old++
@@ -250,7 +254,7 @@ func (w *Watch) recorded(rec Record, now time.Time) {
 		for i := range w.events { // merge batches of one owner, and terms in many partitions
 			if o := &w.events[i]; o.Kind == e.Kind && o.Epoch == e.Epoch && o.Sweep == e.Sweep &&
 				o.Instance == e.Instance && e.At.Sub(o.At) < oneEviction {
-				o.Count, o.told = o.Count+e.Count, w.reading
+				o.Count += e.Count
 				return
 			}
 		}
@@ -290,6 +294,6 @@ func (w *Watch) happened(e timeline.Event, now time.Time) {
 
 func (w *Watch) add(e timeline.Event, now time.Time) {
 	if now.Sub(e.At) <= w.back {
-		w.events = append(w.events, event{e, w.reading})
+		w.events = append(w.events, e)
 	}
 }

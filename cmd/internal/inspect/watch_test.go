@@ -65,7 +65,7 @@ func TestASlowReadingMakesNobodyDiffer(t *testing.T) {
 	require.NoError(t, l.SAdd(ctx, l.keys.Roster(), "one").Err())
 	require.NoError(t, l.HSet(ctx, l.keys.Witness(), "since", l.now.UnixMilli(), "last", l.now.UnixMilli(),
 		"gap", 5_000, "grace", 22_000).Err())
-	l.AddHook(answered(func(cmd redis.Cmder) {
+	l.AddHook(afterwards(func(cmd redis.Cmder) {
 		if cmd.Name() == "hlen" {
 			time.Sleep(1500 * time.Millisecond) // more than the tolerance for a heartbeat's TTL
 		}
@@ -113,7 +113,6 @@ func TestATimelineHasTheLastHourOnceHoweverManyLeadersTellIt(t *testing.T) {
 			"death seven 0", "eviction seven 3", "term one 0", "death six 0", "hold gap 0", "hold_over gap 0",
 			"eviction seven 544", "pause  0", "resume  0",
 		}, lines(watch.Timeline()))
-		require.Equal(t, watch.Timeline(), watch.New(), "all of it is new")
 		for _, e := range watch.Timeline() {
 			require.NotEmpty(t, e.Sentence, e.Kind)
 		}
@@ -124,11 +123,8 @@ func TestATimelineHasTheLastHourOnceHoweverManyLeadersTellIt(t *testing.T) {
 		l.happened(timeline.Event{Kind: timeline.Alive, Instance: "seven"})
 		_, err = watch.Status(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []string{"eviction seven 550", "alive seven 0"}, lines(watch.New()))
 		require.Len(t, watch.Timeline(), 10)
-		_, err = watch.Status(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, watch.New())
+		require.Subset(t, lines(watch.Timeline()), []string{"eviction seven 550", "alive seven 0"})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,7 +50,7 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	case f.Owner == "" && there:
 		f.Sentence = "nobody holds " + imei + ": its entry is empty"
 	case f.Owner == "":
-		f.Sentence = "nobody holds " + imei + r.refusing(ctx)
+		f.Sentence = "nobody holds " + imei + r.refusing(ctx, now)
 	case f.Alive:
 		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, now))
 	default:
@@ -60,19 +61,17 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	return f, nil
 }
 
-// refusing asks once a second, however many ids are unknown.
-func (r *Reader) refusing(ctx context.Context) string {
-	r.full.mu.Lock()
-	defer r.full.mu.Unlock()
-	if time.Since(r.full.at) >= time.Second {
-		server, err := r.server(ctx)
-		r.full.is = err == nil && (Status{Redis: server}).full()
-		r.full.at = time.Now()
+// refusing ends a sentence about a device without an entry.
+func (r *Reader) refusing(ctx context.Context, now time.Time) string {
+	w, err := r.witness(ctx)
+	if err == nil {
+		err = r.refusal(ctx, w, now)
 	}
-	if !r.full.is {
+	if err == nil || !answered(err) {
 		return ""
 	}
-	return "; Redis is full, so registrations are refused: a device without an entry may be connected all the same"
+	means, _ := Cause(err)
+	return "; " + means + ", so registrations are refused: a device without an entry may be connected all the same"
 }
 
 func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
@@ -153,19 +152,12 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, to.lacking(id, r)
 	}
 	w.Unread = to.unread
-	now, err := r.now(ctx)
+	s, err := fleet.stateOf(ctx, parts, to, []*Reader{r})
 	if err != nil {
 		return w, err
 	}
-	witness, err := r.witness(ctx)
-	if err != nil {
-		return w, err
-	}
-	if w.Hold = holdOf(nil, 0, witness, now); to.fleet {
-		if w.Hold, err = r.hold(ctx, witness, now); err != nil {
-			return w, err
-		}
-	}
+	now, stopped := s.Now, s.Stopped()
+	w.Hold = s.Hold
 	found, there, err := r.find(ctx, id)
 	if err != nil {
 		return w, err
@@ -188,7 +180,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		w.Verdict, w.Sentence = Kept, fmt.Sprintf("kept: its owner %s %s", found.Owner, lives(found, now))
 		return w, nil
 	case found.Owner != "":
-		w.Verdict, w.Sentence, err = r.dying(ctx, found, w.Hold, witness, now)
+		w.Verdict, w.Sentence, err = r.dying(ctx, found, stopped)
 		return w, err
 	}
 	if there {
@@ -198,7 +190,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		return w, nil
 	}
 	if !isDevice(id) {
-		if done, err := fleet.whyKey(ctx, &w, witness, now); err != nil || done {
+		if done, err := fleet.whyKey(ctx, &w, stopped, now); err != nil || done {
 			return w, err
 		}
 	}
@@ -206,7 +198,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		w.Verdict = Unknown
 		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, now) +
 			"; its owner took it out (its socket closed), or it was never there, or Redis lost it: then its " +
-			"owner puts it back within one HEARTBEAT_INTERVAL" + r.refusing(ctx)
+			"owner puts it back within one HEARTBEAT_INTERVAL" + r.refusing(ctx, now)
 		return w, nil
 	}
 	w.Verdict, w.Owner = Evicted, w.Records[0].Owner
@@ -251,13 +243,7 @@ func evicted(rec Record, owner Heartbeat, now time.Time) string {
 // The leader checks indexed entries once a second.
 const quickly = 2 * time.Second
 
-func (r *Reader) dying(
-	ctx context.Context, f Found, hold *Hold, witness Witness, now time.Time,
-) (Verdict, string, error) {
-	leader, err := r.leader(ctx, now)
-	if err != nil {
-		return "", "", err
-	}
+func (r *Reader) dying(ctx context.Context, f Found, stopped *Finding) (Verdict, string, error) {
 	p := r.client.Pipeline()
 	onRoster := p.SMIsMember(ctx, r.keys.Roster(), f.Owner)
 	indexed := p.SMIsMember(ctx, r.keys.Devices(f.Owner), f.ID)
@@ -267,20 +253,20 @@ func (r *Reader) dying(
 	silent := f.Owner + " has no heartbeat"
 	unless := "unless " + f.Owner + " beats"
 	switch {
-	case leader == nil:
-		return Kept, fmt.Sprintf("kept: %s, but nobody leads, so nothing is swept; start a replica", silent), nil
-	case hold != nil && hold.Until.IsZero():
-		return WillGo, fmt.Sprintf("will go once sweeping is resumed, %s: %s; %s",
-			unless, silent, hold.Sentence), nil
-	case hold != nil:
-		return WillGo, fmt.Sprintf("will go soon after %s, %s: %s; %s", Short(hold.Until.Sub(now)), unless,
-			silent, hold.Sentence), nil
-	case !witness.heard(now):
-		return WillGo, fmt.Sprintf("will go a grace period after somebody listens to Redis again, %s: %s", unless,
-			silent), nil
+	case stopped != nil:
+		return stopped.fate(silent, unless)
 	case is(onRoster) && is(indexed):
 		return WillGo, fmt.Sprintf("will go within %s %s: %s", Short(quickly), unless, silent), nil
 	}
 	return WillGo, fmt.Sprintf("will go by the next full scan (JANITOR_INTERVAL, 60s by default) %s: %s, "+
 		"and its index does not have the entry", unless, silent), nil
+}
+
+// fate is that of what is condemned while nothing is swept.
+func (f *Finding) fate(because, unless string) (Verdict, string, error) {
+	name, _, _ := strings.Cut(f.Name, ":")
+	if name == "leader" || name == "dry_run" || name == "passes" {
+		return Kept, fmt.Sprintf("kept: %s. But nothing is swept: %s", because, f.Text()), nil
+	}
+	return WillGo, fmt.Sprintf("will go once sweeping goes on, %s: %s. Now nothing is swept: %s", unless, because, f.Text()), nil
 }

@@ -62,15 +62,12 @@ func (r *Reader) witness(ctx context.Context) (Witness, error) {
 }
 
 // hold prefers a pause, since it ends last.
-func (r *Reader) hold(ctx context.Context, w Witness, now time.Time) (*Hold, error) {
-	pause, left, err := r.pause(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return holdOf(pause, left, w, now), nil
-}
+// free is how long nothing has been held, from the end of the last hold.
+func (w Witness) free(now time.Time) time.Duration { return max(0, now.Sub(w.Since.Add(w.need))) }
 
-func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) *Hold {
+// holdOf prefers a pause, since it ends last. It promises an end only while ticks land and the cause
+// is over.
+func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time, ticks bool) *Hold {
 	if pause != nil {
 		h := &Hold{Reason: "paused", Who: pause.Who, Why: pause.Why, Runbook: "paused"}
 		until := "until it is resumed"
@@ -78,7 +75,7 @@ func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) 
 			h.Until = now.Add(left)
 			until = "for " + Short(left) + " more"
 		}
-		h.Sentence = fmt.Sprintf("paused by %s (%s) %s; rollcall resume ends it",
+		h.Sentence = fmt.Sprintf("paused by %s (%s) %s",
 			or(pause.Who, "somebody"), or(pause.Why, "no reason given"), until)
 		return h
 	}
@@ -91,14 +88,21 @@ func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time) 
 		h.Runbook = "unknown"
 		meaning = "a newer version, or somebody, gave a reason that this version does not know"
 	}
-	h.Sentence = fmt.Sprintf("%s; nothing is deleted for %s more", meaning, Short(h.Until.Sub(now)))
+	switch {
+	case !ticks:
+		h.Sentence = fmt.Sprintf("%s; it ends %s after Redis is listened to again", meaning, Short(w.need))
+	case w.Reason != "gap" && now.Sub(w.LastHold) <= 2*w.gap: // each replica ticks once per GAP
+		h.Sentence = fmt.Sprintf("%s; it ends %s after that is over, and it was so %s", meaning, Short(w.need),
+			Ago(now.Sub(w.LastHold)))
+	default:
+		h.Sentence = fmt.Sprintf("%s; nothing is deleted for %s more", meaning, Short(h.Until.Sub(now)))
+	}
 	return h
 }
 
 var holdMeaning = map[string]string{
-	"gap": "Redis was not observed for a while, or lost its keys, or observation has just started; " +
-		"this clears by itself",
-	"restarted":  "Redis was restarted or failed over, so silence proves nothing yet; this clears by itself",
+	"gap":        "Redis was not observed for a while, or lost its keys, or observation has just started",
+	"restarted":  "Redis was restarted or failed over, so silence proves nothing yet",
 	"settings":   "replicas disagree about HEARTBEAT_INTERVAL or HEARTBEAT_TTL: set the same on all",
 	"self_check": "the leader's own heartbeat was missing: check what deletes keys, and whether memory is full",
 }

@@ -62,6 +62,10 @@ var meanings = map[string]meaning{
 		"0",
 		"1: [Redis is full](../runbook.md#rollcallredisfull). A replica that does not tick has 0: take the maximum",
 	},
+	"janitor_dry_run": {
+		"0",
+		"1: nothing is deleted. For an hour: [a forgotten dry run](../runbook.md#rollcalldryrun)",
+	},
 	"janitor_held_total": {
 		"Constant; a few of `gap` after the first start",
 		"[The hold reasons](../runbook.md#hold-reasons)",
@@ -200,7 +204,7 @@ var meanings = map[string]meaning{
 	},
 	"orphan_removed_total": {
 		"Grows as your application leaks",
-		"Jumps: what has the application forgotten to delete, since when? `cleanup bins` and the eviction log have the names",
+		"Jumps: what has the application forgotten to delete, since when? `rollcall restore --list` and the eviction log have the names",
 	},
 	"orphan_kept_total": {
 		"`alive`, `young`",

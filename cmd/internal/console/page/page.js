@@ -6,21 +6,19 @@ import { elements, morph } from "./morph.js";
 
 const $ = (id) => document.getElementById(id);
 
-// The server is silent for 15 s at most. A longer silence means that the stream is broken, whatever
-// the browser thinks.
-const silence = 20_000;
-const again = 2_000; // until a refused stream is requested again
+const every = 1_000; // from an answer to the next question
+const patience = 10_000; // with an answer
 
-let known = false; // the fleet's state has been shown
-let heard = 0; // when it was, by performance.now
-let stream, trouble = "", all = false;
+let heard = 0; // when this replica answered, by performance.now
+let trouble = "", all = false, asking = 0;
 
 // live shows that the page is up to date, or why not, and how old it is then.
 function live(why) {
 	trouble = why;
 	document.body.classList.toggle("old", why !== "");
-	const old = known && why ? ` What is shown is ${age(performance.now() - heard)} old.` : "";
-	const text = why ? why + old : known ? "● live" : "asking";
+	const since = $("state").dataset.old ?? (heard && age(performance.now() - heard));
+	const old = since && why ? ` What is shown is ${since} old.` : "";
+	const text = why ? why + old : heard ? "● live" : "asking";
 	$("link").className = why ? "bad" : "good";
 	if ($("link").textContent !== text) $("link").textContent = text;
 }
@@ -43,36 +41,28 @@ function show(parts) {
 	$("said").textContent = [$("verdict"), ...$("problems").children].map((e) => e.innerText).join(". ");
 }
 
-function open() {
-	stream?.close();
+// ask puts in what has changed, and asks again. A newer question ends an older one.
+async function ask() {
+	const turn = ++asking;
 	const wanted = new URLSearchParams(new FormData($("tools")));
 	if (all) wanted.set("all", "1");
-	stream = new EventSource("page/live?" + wanted);
-	stream.addEventListener("parts", (e) => {
-		const news = JSON.parse(e.data);
-		show(news.parts);
-		$("link").title = news.error ?? "";
-		if (!news.error) {
-			known = true;
+	try {
+		const answer = await fetch("page/parts?" + wanted, { signal: AbortSignal.timeout(patience) });
+		const text = await answer.text();
+		if (turn !== asking) return;
+		if (answer.ok) {
+			show([text]);
 			heard = performance.now();
 		}
-		live(news.error ? "Redis does not answer this replica." : "");
-	});
-	stream.addEventListener("alive", () => {
-		if (!$("link").title) heard = performance.now();
-	});
-	stream.addEventListener("error", () => {
+		live(!answer.ok ? "This replica cannot answer." : $("state").dataset.old ? "Redis does not answer this replica." : "");
+	} catch {
+		if (turn !== asking) return;
 		live("Cut off from this replica, trying again.");
-		// A browser reconnects by itself, but not to a server that refused.
-		if (stream.readyState === EventSource.CLOSED) setTimeout(open, again);
-	});
+	}
+	setTimeout(() => turn === asking && !document.hidden && ask(), all ? 5 * every : every);
 }
 
 function tick() {
-	if (!trouble && known && performance.now() - heard > silence) {
-		live("Nothing comes from this replica, trying again.");
-		open();
-	}
 	if (trouble) live(trouble);
 }
 
@@ -81,12 +71,12 @@ function filter() {
 	let soon;
 	$("tools").addEventListener("input", () => {
 		clearTimeout(soon);
-		soon = setTimeout(open, 150);
+		soon = setTimeout(ask, 150);
 	});
 	$("tools").addEventListener("submit", (e) => {
 		e.preventDefault();
 		if (e.submitter?.name === "all") all = e.submitter.value !== "";
-		open();
+		ask();
 	});
 }
 
@@ -123,8 +113,7 @@ filter();
 act();
 // A hidden page requests nothing.
 document.addEventListener("visibilitychange", () => {
-	if (document.hidden) stream?.close();
-	else open();
+	if (!document.hidden) ask();
 });
 setInterval(tick, 1000);
-open();
+ask();

@@ -1,0 +1,552 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/lease"
+)
+
+func unreadServers(_ context.Context, p *patient) (found []Finding, err error) {
+	for _, u := range p.s.Unread {
+		found = append(found, Finding{Name: u.Server, Level: Wrong, Sentence: upper(u.Sentence()) +
+			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
+			Do: "Start that server, or promote a replica of it."})
+	}
+	return found, nil
+}
+
+func refusedWrites(_ context.Context, p *patient) ([]Finding, error) {
+	if p.g.refused == nil || p.s.full() { // the finding memory
+		return nil, nil
+	}
+	text, do := explained(p.g.refused)
+	return stopping(wrong(do, "%s. No device can be registered, no heartbeat lands, and nothing is swept",
+		upper(text)))
+}
+
+func damage(_ context.Context, p *patient) (found []Finding, err error) {
+	for _, d := range p.g.damaged {
+		found = append(found, Finding{Name: d.Key, Level: d.level,
+			Sentence: fmt.Sprintf("%s is a %s but must be a %s: %s.", d.Key, d.Is, d.Must, d.follows),
+			Do:       "Find what wrote it, or use a prefix. If it stays: redis-cli DEL '" + d.Key + "'."})
+	}
+	if len(found) == 0 {
+		return fine("every key has the right type")
+	}
+	return found, nil
+}
+
+func overwritten(_ context.Context, p *patient) ([]Finding, error) {
+	o := p.s.overwritten
+	if o == nil {
+		return nil, nil
+	}
+	return wrong(fmt.Sprintf("redis-cli SET '%s' %d.", o.key, o.parts), "%s is %s, but the fleet has %d: "+
+		"somebody overwrote it, and no replica can join", o.key, o.is, o.parts)
+}
+
+func leads(_ context.Context, p *patient) ([]Finding, error) {
+	l := p.g.leader
+	switch {
+	case l == nil && (p.g.refused != nil || p.s.full()): // that is why
+		return nil, nil
+	case l == nil && p.s.Instances != nil && len(p.s.living()) == 0:
+		return stopping(wrong("Start one.", "No replica is alive, so nobody leads, and nothing dead is swept"))
+	case l == nil:
+		return stopping(wrong("Look into the replicas' logs why none takes the lease.",
+			"Nobody leads, so nothing dead is swept"))
+	case !l.begun() && l.silent:
+		return stopping(wrong("If the lease outlasts its TTL, delete it.", "Nobody leads: %s holds the lease but is no "+
+			"living instance; another takes over in about %s", l.Instance, or(l.ExpiresIn, "one lease TTL")))
+	case !l.begun():
+		return stopping(warning("If that lasts, look into its log.",
+			"%s has the lease but has not begun its term; nothing is swept until then", l.Instance))
+	case l.silent && l.ExpiresIn != "":
+		return warning("Check that it is alive, if it should be. If the lease outlasts its TTL, delete it.",
+			"%s leads but sends no heartbeat; unless it renews its lease, another takes over in about %s", l.Instance,
+			l.ExpiresIn)
+	case l.Since.IsZero():
+		return fine("%s leads", l.Instance)
+	}
+	return fine("%s has led for %s", l.Instance, Short(p.g.now.Sub(l.Since)))
+}
+
+func leaseEnds(_ context.Context, p *patient) ([]Finding, error) {
+	switch l := p.g.leader; {
+	case l == nil:
+		return fine("free")
+	case l.ExpiresIn == "":
+		return warning("Contenders cap it after one lease TTL.",
+			"The lease of %s never expires: somebody wrote the key by hand", l.Instance)
+	default:
+		return fine("expires in %s unless renewed", l.ExpiresIn)
+	}
+}
+
+// epochAhead detects a clock that was once ahead: epochs are drawn from it, and never fall.
+func epochAhead(ctx context.Context, p *patient) ([]Finding, error) {
+	h, _, err := lease.ReadHolder(ctx, p.client, p.keys.Lease())
+	if err != nil {
+		return nil, err
+	}
+	if h.Epoch == 0 && p.g.leader != nil {
+		return warning("Nothing: the next term draws a new number.",
+			"The term's number is not there, although %s leads: somebody deleted it", p.g.leader.Instance)
+	}
+	at := time.UnixMicro(int64(min(h.Epoch, 1<<53)))
+	if ahead := at.Sub(p.g.now); ahead > clockWarn {
+		return warning("Nothing: it is harmless. A number more than a year ahead is ignored.",
+			"The newest term's number is %s ahead of the server's clock, which was ahead once", Short(ahead))
+	}
+	return fine("%d", h.Epoch)
+}
+
+func paused(_ context.Context, p *patient) ([]Finding, error) {
+	h := p.s.Hold
+	if h == nil || h.Reason != "paused" {
+		return nil, nil
+	}
+	return stopping(warning("rollcall resume ends it.", "Sweeping is %s", h.Sentence))
+}
+
+func held(_ context.Context, p *patient) ([]Finding, error) {
+	h := p.g.hold
+	switch {
+	case h == nil:
+		return fine("nothing holds deletes")
+	case h.Reason == "paused":
+		return nil, nil
+	case h.Young:
+		return stopping(fine("%s", h.Sentence))
+	}
+	found, err := stopping(warning("", "Sweeping is held (%s): %s", h.Reason, h.Sentence))
+	found[0].Name, found[0].Runbook = h.Reason, "runbook.md#"+h.Runbook
+	return found, err
+}
+
+func listens(_ context.Context, p *patient) ([]Finding, error) {
+	w, ago := p.g.witness, p.g.now.Sub(p.g.witness.LastTick)
+	const do = "Look whether replicas with a janitor run, and reach Redis."
+	switch {
+	case p.g.heard && p.g.hold != nil && p.g.hold.Reason != "paused":
+		return fine("Redis is listened to; what holds was last seen %s", Ago(p.g.now.Sub(w.Since)))
+	case p.g.heard:
+		return fine("Redis is listened to, without a hold for %s", Short(w.free(p.g.now)))
+	case p.g.refused != nil, p.s.full(), w.LastTick.IsZero() && p.s.noFleet(): // that is why
+		return nil, nil
+	case ago < -clockWarn:
+		return stopping(wrong("Set the clock of Redis' machine by NTP.",
+			"The last tick is %s in the future: the clock of Redis went back", Short(-ago)))
+	case w.LastTick.IsZero():
+		return stopping(wrong(do, "Nobody has listened to this Redis yet, so nothing is swept"))
+	}
+	return stopping(wrong(do, "Nobody listens to Redis: the last tick was %s, so nothing is swept", Ago(ago)))
+}
+
+// forgotten is how long a dry run is no finding.
+const forgotten = time.Hour
+
+func dryRun(_ context.Context, p *patient) ([]Finding, error) {
+	for _, in := range p.s.Instances {
+		if p.s.Leads(in.ID) == "" || !in.Knows.DryRun {
+			continue
+		}
+		const text = "%s leads and only reports (a dry run): nothing is deleted"
+		if p.g.now.Sub(in.Started) < forgotten {
+			return stopping(fine(text, in.ID))
+		}
+		return stopping(warning("Unset JANITOR_DRY_RUN (of cleanup: CLEANUP_DRY_RUN) on all replicas.", text, in.ID))
+	}
+	return nil, nil
+}
+
+// programs: each of ingest, cleanup and availability sweeps by its own rules.
+func programs(_ context.Context, p *patient) ([]Finding, error) {
+	by := map[string][]string{}
+	for _, in := range p.s.Instances {
+		if in.Alive && in.Program != "" && in.Program != "janitor" {
+			by[in.Program] = append(by[in.Program], in.ID)
+		}
+	}
+	if len(by) < 2 {
+		return nil, nil
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		all = append(all, fmt.Sprintf("%s (%s)", name, few(by[name])))
+	}
+	return wrong("Give each program a prefix, or a Redis, of its own.",
+		"Two programs are in one fleet: %s; whichever leads, the sweeps of the other do not run", strings.Join(all, " and "))
+}
+
+func settings(_ context.Context, p *patient) ([]Finding, error) {
+	var differ []string
+	for _, in := range p.s.Instances {
+		if in.Differs != "" && in.Differs != elsewhere && len(in.SilentIn) == 0 {
+			differ = append(differ, in.ID+" ("+in.Differs+")")
+		}
+	}
+	const do = "Set the same HEARTBEAT_INTERVAL and HEARTBEAT_TTL on all."
+	w := p.g.witness
+	switch ago := p.g.now.Sub(w.LastHold); {
+	case len(differ) > 0:
+		return wrong(do, "Replicas disagree, so nothing is swept: %s", few(differ))
+	case w.Reason != "settings" || ago > w.need:
+	case ago <= 2*w.gap: // each replica ticks once per GAP
+		return wrong(do, "Replicas disagreed %s about HEARTBEAT_INTERVAL or HEARTBEAT_TTL", Ago(ago))
+	default:
+		return warning("The hold ends by itself.", "Replicas disagreed %s but have agreed since", Ago(ago))
+	}
+	if w.TTL == 0 {
+		return fine("none are known yet")
+	}
+	return fine("TTL %s, interval %s", Short(w.TTL), Short(w.Interval))
+}
+
+func replicas(_ context.Context, p *patient) ([]Finding, error) {
+	n, most, lately := len(p.s.living()), 0, 0
+	for i, m := range p.s.hour {
+		most = max(most, m.Living)
+		if i >= len(p.s.hour)-2 {
+			lately = max(lately, m.Living)
+		}
+	}
+	switch {
+	case n < p.expect:
+		return wrong("Start the rest.", "%d live, %d are expected", n, p.expect)
+	case p.expect > 0 && n > p.expect:
+		return warning("", "%d live, %d are expected", n, p.expect)
+	case p.expect == 0 && max(n, lately) < most && p.g.refused == nil && !p.s.full():
+		return warning("Start the rest, if they are meant to run.",
+			"%d of the %d replicas of the last hour live", n, most)
+	case p.expect > 0:
+		return fine("%d live, as expected", n)
+	}
+	return fine("%d live", n)
+}
+
+func heartbeats(_ context.Context, p *patient) ([]Finding, error) {
+	var forever, partly, silent, late, where []string
+	left := int64(0)
+	for _, in := range p.s.Instances {
+		switch {
+		case in.Alive && in.ExpiresIn == "0s":
+			forever = append(forever, in.ID)
+		case len(in.SilentIn) > 0:
+			partly, where = append(partly, in.ID), append(where, in.ID+" ("+in.Differs+")")
+		case p.s.Late(in):
+			late = append(late, in.ID)
+		case !in.Alive && in.Devices != 0 && in.Differs != elsewhere && in.Doubt == nil:
+			silent = append(silent, in.ID)
+			if left += in.left; in.left < 0 {
+				left = -1 << 40
+			}
+		}
+	}
+	var found []Finding
+	add := func(name string, level Level, do, format string, args ...any) {
+		found = append(found, Finding{Name: name, Level: level, Do: do, Sentence: fmt.Sprintf(format, args...) + "."})
+	}
+	if p.g.refused != nil || p.s.full() { // no heartbeat lands, by another finding
+		return nil, nil
+	}
+	if len(forever) > 0 {
+		add("forever", Wrong, "Delete the keys instance:heartbeat:ID of those that are gone.",
+			"Heartbeats that never expire: %s; these would never count as dead", few(forever))
+	}
+	if len(silent) > 0 {
+		text := list(silent, "is silent", "are silent")
+		if left > 0 {
+			text += "; " + one(left, "entry is", "entries are") + " still in " + its(silent, "its name", "their names")
+		}
+		do := "The leader sweeps what is left within seconds, or by the next full scan."
+		if p.s.Stopped() != nil {
+			do = "What is left stays until sweeping goes on, unless its owner comes back first."
+		}
+		add("silent", Warning, do, "%s", text)
+	}
+	if len(late) > 0 {
+		add("late", Warning, "Look whether it lives, and reaches Redis.",
+			"%s: no heartbeat for more than one and a half intervals", list(late, "is late", "are late"))
+	}
+	if len(partly) > 0 {
+		add("partly", Warning, "Its entries there are swept unless it beats: look into its log.",
+			"Silent in some partitions: %s", few(where))
+	}
+	if len(found) == 0 {
+		return fine("%d live", len(p.s.living()))
+	}
+	return found, nil
+}
+
+func its(ids []string, its, their string) string {
+	if len(ids) == 1 {
+		return its
+	}
+	return their
+}
+
+func elsewhereOnes(_ context.Context, p *patient) ([]Finding, error) {
+	var away []string
+	for _, in := range p.s.Instances {
+		if in.Differs == elsewhere {
+			away = append(away, in.ID)
+		}
+	}
+	if len(away) == 0 {
+		return nil, nil
+	}
+	return warning("Look at its way to Redis, and at its REDIS_URL.", "%s by HTTP: %s",
+		list(away, "answers", "answer"), elsewhere)
+}
+
+// failing is what replicas have written of themselves, of many the same once.
+func failing(_ context.Context, p *patient) (found []Finding, err error) {
+	of := map[string][]string{}
+	all := map[string]Finding{}
+	for _, in := range append(slices.Clone(p.s.Instances), p.s.own) {
+		if !in.Alive {
+			continue
+		}
+		for _, f := range in.Knows.findings(p.g.now) {
+			key := f.Name + f.Sentence
+			of[key], all[key] = append(of[key], in.ID), f
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		f := all[key]
+		f.Sentence = few(of[key]) + ": " + f.Sentence
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+func lost(_ context.Context, p *patient) ([]Finding, error) {
+	s := p.s
+	if len(s.Losses) == 0 {
+		return fine("none within the last %s", Short(Lately))
+	}
+	evicted := int64(0)
+	var ids []string
+	for _, l := range s.Losses {
+		evicted += int64(l.Evicted)
+		ids = append(ids, l.Instance)
+	}
+	text := list(ids, "", "were lost within the last "+Short(Lately)+", without a goodbye")
+	if len(ids) == 1 {
+		text = s.Losses[0].sentence(s.Now)
+	}
+	if evicted > 0 {
+		text += fmt.Sprintf("; %s evicted", one(evicted, "of "+its(ids, "its", "their")+" entries was", "of "+its(ids, "its", "their")+" entries were"))
+	} else {
+		text += "; no entries were evicted"
+	}
+	return warning("Look at the log and the machine. Devices that connect again are registered elsewhere.", "%s", text)
+}
+
+var doubtMeaning = map[string]string{
+	string(doubt.Most):    "together with most others that hold devices",
+	string(doubt.Refused): "while Redis turns clients away",
+}
+
+// doubted is one finding for each kind of doubt.
+func doubted(_ context.Context, p *patient) (found []Finding, err error) {
+	if p.g.refused != nil { // no heartbeat lands, by another finding
+		return nil, nil
+	}
+	for _, reason := range []string{string(doubt.Most), string(doubt.Refused)} {
+		var ids []string
+		var until time.Time
+		for _, in := range p.s.Instances {
+			if in.Doubt != nil && in.Doubt.Reason == reason {
+				ids = append(ids, in.ID)
+				if in.Doubt.Until.After(until) {
+					until = in.Doubt.Until
+				}
+			}
+		}
+		if len(ids) > 0 {
+			found = append(found, Finding{Name: reason, Level: Warning, Runbook: "runbook.md#" + reason,
+				Sentence: fmt.Sprintf("%s silent %s; entries are kept for %s more at most.",
+					list(ids, "is", "are"), doubtMeaning[reason], Short(until.Sub(p.s.Now))),
+				Do: "Check whether they are alive. If so, they heal by themselves."})
+		}
+	}
+	return found, nil
+}
+
+func oldWriters(_ context.Context, p *patient) ([]Finding, error) {
+	var old []string
+	for _, in := range p.s.Instances {
+		switch {
+		case in.Old && in.Devices < 0:
+			old = append(old, in.ID)
+		case in.Old:
+			old = append(old, fmt.Sprintf("%s (%s)", in.ID, one(in.Devices, "entry", "entries")))
+		}
+	}
+	if len(old) == 0 {
+		return fine("none")
+	}
+	return []Finding{{Level: Warning, quiet: true, Do: "Use an owner of docs/protocol.md.",
+		Sentence: fmt.Sprintf("Plain writers, which live but have no boot token, or are not on the roster: %s; they do "+
+			"not restore entries that Redis loses, and only the full scan sweeps them.", few(old))}}, nil
+}
+
+func rosterCut(_ context.Context, p *patient) ([]Finding, error) {
+	if p.s.Cut == 0 {
+		return nil, nil
+	}
+	return warning("Find what writes them. Those without a heartbeat are swept.",
+		"The roster lists %d further instances, which are not shown here", p.s.Cut)
+}
+
+// least entries of a registry, or candidates of a rule, whose half is remarkable.
+const least = 20
+
+func entries(_ context.Context, p *patient) ([]Finding, error) {
+	s := p.s
+	var found []Finding
+	if n := len(s.Unreadable); n > 0 {
+		text := "The entry of " + s.Unreadable[0] + " names"
+		if n > 1 {
+			text = fmt.Sprintf("%d entries (%s) name", n, few(s.Unreadable))
+		}
+		found = append(found, Finding{Name: "unreadable", Level: Warning, Sentence: text + " what can be no instance: " +
+			"nobody can judge that, so it stays.", Do: "Find what writes it, then delete it: rollcall why IMEI says how."})
+	}
+	most := int64(0)
+	for _, m := range s.hour {
+		if s.Now.Sub(m.At) <= Lately {
+			most = max(most, m.Entries)
+		}
+	}
+	if gone := most - s.Entries; most >= least && 2*s.Entries < most && int64(2*s.evicted) < gone {
+		found = append(found, Finding{Name: "fell", Level: Warning, Runbook: "runbook.md#rollcallshrank",
+			Sentence: fmt.Sprintf("The registry fell from %d to %s within the last %s, and only %d of these were evicted.",
+				most, one(s.Entries, "entry", "entries"), Short(Lately), s.evicted),
+			Do: "Look whether devices reach the replicas, whether the device authority knows them, and who deletes keys."})
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	return fine("%d; those that were looked at name instances", s.Entries)
+}
+
+func indexes(ctx context.Context, p *patient) ([]Finding, error) {
+	for _, in := range p.s.Instances {
+		if in.BadIndex {
+			return wrong("Find its writer, then delete it.", "%s is not a set, so it is left alone and %s stays on the roster",
+				p.keys.Devices(in.ID), in.ID)
+		}
+	}
+	page, err := guard.HScan(ctx, p.client, p.keys.Registry(), 0, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	v := newVerification()
+	if err := p.compare(ctx, page.Items, v); err != nil {
+		return nil, err
+	}
+	missing, looked := 0, 0
+	for _, in := range p.s.Instances {
+		o := v.owners[in.ID]
+		if o == nil || !in.Alive || in.Old {
+			continue
+		}
+		missing, looked = missing+o.NotIndexed, looked+o.Entries
+	}
+	if missing > 0 {
+		return warning("Nothing: owners restore it within ten intervals, and the full scan works without it.",
+			"Of %d entries checked, the indexes of their live owners lack %d: the index was lost, or "+
+				"REGISTRY_REVERSE_INDEX is off", looked, missing)
+	}
+	return fine("of %d entries checked, none is missing", looked)
+}
+
+func logLost(_ context.Context, p *patient) ([]Finding, error) {
+	if p.g.leader == nil || !p.g.leader.LogLost {
+		return nil, nil
+	}
+	return warning("Find what deleted it: DEL, or a maxmemory-policy that evicts keys. "+
+		"Sweeping goes on, and the next eviction or term begins a new log.",
+		"The eviction log is lost: nobody can tell what was evicted before")
+}
+
+// logLimit is twice the size to which the leader trims the log by default.
+const logLimit = 20_000_000
+
+func logSize(ctx context.Context, p *patient) ([]Finding, error) {
+	n, err := p.client.XLen(ctx, p.keys.Log()).Result()
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return fine("empty")
+	}
+	bytes, err := p.client.MemoryUsage(ctx, p.keys.Log()).Result()
+	if err != nil {
+		return warning("", "%d records; its size could not be read (%v)", n, err)
+	}
+	text := fmt.Sprintf("%d records, %.1f MB", n, float64(bytes)/1e6)
+	if bytes > logLimit {
+		return warning("Allow the leader xtrim and memory|usage, and check whether passes fail.",
+			"The eviction log has %s: more than the leader should leave", text)
+	}
+	return fine("%s", text)
+}
+
+func tookMost(_ context.Context, p *patient) (found []Finding, err error) {
+	for _, sweep := range slices.Sorted(maps.Keys(p.s.taken)) {
+		n := p.s.taken[sweep]
+		i := slices.IndexFunc(p.s.Passes, func(r janitor.Report) bool { return r.Sweep == sweep })
+		if n < least || i >= 0 && n <= p.s.Passes[i].Scanned {
+			continue
+		}
+		found = append(found, Finding{Name: sweep, Level: Warning,
+			Sentence: fmt.Sprintf("The rule %s took %d within the last %s, most of what it looks at.", sweep, n, Short(Lately)),
+			Do: "If that is wrong: rollcall pause, mend the rule, then rollcall restore --last --sweep " + sweep +
+				". Without a bin nothing brings it back: give the rule one."})
+	}
+	return found, nil
+}
+
+func passes(_ context.Context, p *patient) (found []Finding, err error) {
+	for _, r := range p.s.Passes {
+		text := strings.TrimSuffix(r.Reason+": "+brief(r.Error), ": ")
+		_, ofFleet := holdMeaning[r.Reason]
+		switch {
+		case r.Outcome == janitor.Failed:
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, stops: r.Sweep == "owners" || r.Sweep == "registry",
+				Sentence: fmt.Sprintf("The last pass of %s failed: %s.", r.Sweep, brief(r.Error))})
+		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
+		case r.Reason == "mass_failure":
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "cleanup-runbook.md#cleanupabouttotakemost",
+				Sentence: fmt.Sprintf("The rule %s condemns more than half of its %d candidates: they go once its hold is over.",
+					r.Sweep, r.Scanned),
+				Do: "If that is wrong, now: rollcall pause 'the rule is wrong', then mend it. Without a bin nothing brings back " +
+					"what it takes."})
+		case r.Reason == "listening":
+			found = append(found, Finding{Name: r.Sweep, Level: OK,
+				Sentence: fmt.Sprintf("The rule %s does not judge yet: %s.", r.Sweep, text)})
+		default:
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "cleanup-runbook.md#why-a-rule-is-held",
+				Sentence: fmt.Sprintf("The rule %s is held: %s.", r.Sweep, text)})
+		}
+	}
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case len(p.s.Passes) == 0:
+		return fine("none is known")
+	}
+	return fine("the last of each sweep did not fail")
+}

@@ -1,0 +1,454 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/partition"
+)
+
+func unreported(what string) ([]Finding, error) {
+	return []Finding{{Level: Warning, quiet: true, Sentence: "This server does not report " + what +
+		", or does not let this user ask (INFO).", Do: "Allow INFO."}}, nil
+}
+
+func awayServers(ctx context.Context, p *patient) (found []Finding, err error) {
+	if len(p.s.Unread) > 0 {
+		return nil, nil
+	}
+	for _, text := range p.fleet.Away(ctx) {
+		found = append(found, Finding{Level: Wrong, Sentence: text + ".", Do: "Start it, or promote a replica of it."})
+	}
+	return found, nil
+}
+
+const (
+	pings       = 10
+	slowPing    = 20 * time.Millisecond
+	tooSlowPing = 300 * time.Millisecond // a third of a control call's deadline
+)
+
+func latency(ctx context.Context, p *patient) ([]Finding, error) {
+	at, err := p.at(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var took []time.Duration
+	for range pings {
+		start := time.Now()
+		if err := at.Ping(ctx).Err(); err != nil && !answered(err) {
+			return nil, err
+		}
+		took = append(took, time.Since(start))
+	}
+	median := slices.Sorted(slices.Values(took))[pings/2].Round(10 * time.Microsecond)
+	const text = "A PING takes %s from here"
+	switch {
+	case median > tooSlowPing:
+		return wrong("Move Redis closer, or reduce its load.", text+", so heartbeats will be late", median)
+	case median > slowPing:
+		return warning("Look at SLOWLOG, and at the network.", text, median)
+	}
+	return fine(text, median)
+}
+
+// needed are commands without which nothing works, and that managed services or rename-command take
+// away: an error of ACL or COMMAND proves nothing.
+var needed = []string{"evalsha", "evalsha_ro", "eval_ro", "hscan", "hset", "hdel", "xadd", "smismember", "time"}
+
+func unknownCommands(ctx context.Context, p *patient) ([]Finding, error) {
+	at, err := p.at(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pipe := at.Pipeline()
+	asked := make([]*redis.Cmd, len(needed))
+	for i, name := range needed {
+		asked[i] = pipe.Do(ctx, name) // without arguments: refused, whatever else
+	}
+	_, _ = pipe.Exec(ctx)
+	var unknown []string
+	for i, c := range asked {
+		if redis.HasErrorPrefix(c.Err(), "unknown command") {
+			unknown = append(unknown, strings.ToUpper(needed[i]))
+		}
+	}
+	if len(unknown) > 0 {
+		return wrong("Undo the renaming (rename-command), or take a service that offers them.",
+			"This Redis does not know %s: nothing can be registered or swept", strings.Join(unknown, ", "))
+	}
+	return fine("all that are needed are known")
+}
+
+func version(_ context.Context, p *patient) ([]Finding, error) {
+	v := p.server.Version
+	major, err := strconv.Atoi(strings.Split(v, ".")[0])
+	if err != nil {
+		return unreported("its version")
+	}
+	if major < 7 {
+		return wrong("Upgrade it to 7.0 or newer.", "Redis %s is too old", v)
+	}
+	return fine("%s", v)
+}
+
+func cluster(_ context.Context, p *patient) ([]Finding, error) {
+	_, is := p.client.(*redis.ClusterClient)
+	enabled := p.server.info["cluster_enabled"] == "1" || p.server.info["redis_mode"] == "cluster"
+	switch {
+	case enabled && !is:
+		return wrong("Use redis://host:6379, without a database or a socket's path.",
+			"REDIS_URL names one node of a Redis Cluster, but not as a Cluster")
+	case is && !p.keys.OneSlot():
+		return wrong("Take one such as {rollcall}:.", "On a Redis Cluster the prefix %q needs a hash tag", p.keys.Prefix)
+	case is:
+		return fine("a Redis Cluster, and all keys of a partition are in one slot")
+	}
+	return fine("no Cluster")
+}
+
+func role(_ context.Context, p *patient) ([]Finding, error) {
+	switch p.server.Role {
+	case "":
+		return unreported("its role")
+	case "slave":
+		return wrong("Name the primary in REDIS_URL.", "This Redis is a replica: it refuses writes, and its data may be old; "+
+			"its primary is %s:%s", p.server.info["master_host"], p.server.info["master_port"])
+	}
+	return fine("primary, with %s replicas", or(p.server.info["connected_slaves"], "0"))
+}
+
+const setPolicy = "redis-cli CONFIG SET maxmemory-policy noeviction, and in its configuration; of a managed service, " +
+	"in its parameter group."
+
+func policy(_ context.Context, p *patient) ([]Finding, error) {
+	switch policy := p.server.Policy; {
+	case policy == "":
+		return unreported("its maxmemory-policy")
+	case policy == "noeviction":
+		return fine("noeviction")
+	case p.server.MaxMemory == 0:
+		return []Finding{{Level: Warning, quiet: true, Do: setPolicy,
+			Sentence: "The maxmemory-policy " + policy + " has no effect while maxmemory is 0."}}, nil
+	default:
+		return wrong(setPolicy, "The maxmemory-policy is %s: under pressure Redis evicts heartbeats, and then nothing is swept",
+			policy)
+	}
+}
+
+func memory(_ context.Context, p *patient) ([]Finding, error) {
+	used, limit := p.server.Memory, p.server.MaxMemory
+	if p.server.Version != "" && used == 0 {
+		return unreported("its memory")
+	}
+	if limit == 0 {
+		return fine("%s used, no limit", Megabytes(used))
+	}
+	text := fmt.Sprintf("%s of %s used", Megabytes(used), Megabytes(limit))
+	switch share := float64(used) / float64(limit); {
+	case share > 0.85 && p.server.evicts():
+		return wrong("Give it memory. "+setPolicy,
+			"%s, policy %s: Redis evicts keys for want of memory, heartbeats among them", text, p.server.Policy)
+	case share >= 1 || p.s.full():
+		and := ""
+		if !p.s.Heard {
+			and = ", and so are ticks, so nothing is swept"
+		}
+		found, err := wrong("Give it memory, or trim telemetry.",
+			"Redis is full (%s): registrations and telemetry are refused%s", text, and)
+		found[0].stops = !p.s.Heard
+		return found, err
+	case share > 0.85:
+		return []Finding{{Level: Warning, quiet: true, Do: "Give it memory.",
+			Sentence: text + ": when it is full, registrations are refused."}}, nil
+	}
+	return fine("%s", text)
+}
+
+func evictedKeys(_ context.Context, p *patient) ([]Finding, error) {
+	switch n := p.server.info["evicted_keys"]; n {
+	case "":
+		return unreported("how many keys it evicted")
+	case "0":
+		return fine("none")
+	default:
+		return warning("Give it memory, or set noeviction.",
+			"Redis has evicted %s keys since its start: while this grows, nothing is swept", n)
+	}
+}
+
+func turnedAway(ctx context.Context, p *patient) ([]Finding, error) {
+	info := p.server.info
+	if info["rejected_connections"] == "" {
+		return unreported("how many clients it turned away")
+	}
+	logins := info["acl_access_denied_auth"]
+	if logins == "" { // before Redis 7.2
+		at, err := p.at(ctx)
+		if err != nil {
+			return nil, err
+		}
+		errors, err := at.InfoMap(ctx, "errorstats").Result()
+		if err != nil {
+			return unreported("how many logins it refused")
+		}
+		logins = or(strings.TrimPrefix(errors["Errorstats"]["errorstat_WRONGPASS"], "count="), "0")
+	}
+	cut := or(info["evicted_clients"], "0")
+	if info["rejected_connections"] == "0" && logins == "0" && cut == "0" {
+		return fine("none")
+	}
+	return warning("Ask again: what grows is the cause. redis-cli ACL LOG names who is refused.",
+		"Redis has turned clients away since its start: %s connections, %s logins, %s cut for want of memory; "+
+			"while this grows, who dies is doubted", info["rejected_connections"], logins, cut)
+}
+
+func persistence(ctx context.Context, p *patient) ([]Finding, error) {
+	info := p.server.info
+	if info["aof_enabled"] == "" {
+		return unreported("how it persists")
+	}
+	for _, status := range []string{"aof_last_write_status", "rdb_last_bgsave_status"} {
+		if s := info[status]; s != "" && s != "ok" {
+			return wrong("Look at the server's log and disk.", "%s is %s", status, s)
+		}
+	}
+	if info["aof_enabled"] == "1" {
+		return fine("append-only file")
+	}
+	at, err := p.at(ctx)
+	if err != nil {
+		return nil, err
+	}
+	saves, err := at.ConfigGet(ctx, "save").Result()
+	if err != nil {
+		return fine("no append-only file; this user may not ask for snapshots (CONFIG GET)")
+	}
+	if saves["save"] == "" {
+		return warning("Set appendonly or save, if telemetry or the log is worth it.", "There is no persistence: after a "+
+			"restart owners restore the registry, but telemetry and the eviction log are lost")
+	}
+	return fine("snapshots: a crash loses everything after the last one")
+}
+
+const (
+	clockWarn  = 2 * time.Second
+	clockWrong = time.Minute
+)
+
+func clock(ctx context.Context, p *patient) ([]Finding, error) {
+	before := time.Now()
+	server, err := p.Reader.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(before)
+	ahead := server.Sub(before.Add(took / 2))
+	which := "ahead of"
+	if ahead < 0 {
+		which = "behind"
+	}
+	const text = "The clock of Redis is %s %s this machine's"
+	switch off := ahead.Abs(); {
+	case off > clockWrong+took:
+		return wrong("Run NTP on both.", text, Short(off), which)
+	case off > clockWarn+took:
+		return warning("Run NTP on both.", text, Short(off), which)
+	}
+	return fine("it differs by less than %s from this machine's", Short(clockWarn+took))
+}
+
+// Replicas that write to another database form another fleet.
+func database(ctx context.Context, p *patient) ([]Finding, error) {
+	c, ok := p.client.(*redis.Client)
+	if !ok {
+		return fine("a Cluster has one")
+	}
+	var others []string
+	for name := range p.server.info {
+		n, err := strconv.Atoi(strings.TrimPrefix(name, "db"))
+		if !strings.HasPrefix(name, "db") || err != nil || n == c.Options().DB {
+			continue
+		}
+		o := *c.Options()
+		o.DB, o.PoolSize, o.MinIdleConns = n, 1, 0
+		there := redis.NewClient(&o)
+		found, err := there.Exists(ctx, p.keys.Registry(), p.keys.Lease(), p.keys.Roster(), p.keys.Witness()).Result()
+		_ = there.Close()
+		if err != nil {
+			return nil, err
+		}
+		if found > 0 {
+			others = append(others, strconv.Itoa(n))
+		}
+	}
+	if n := p.beside(ctx); n > 1 {
+		return warning(fmt.Sprintf("If no divided fleet is here too (rollcall status --prefix '%s'): redis-cli DEL '%s'.",
+			dividedKeys.Prefix, dividedKeys.Partitions()),
+			"%s is %d, and this fleet has one partition: an ingest that starts ends with that error", dividedKeys.Partitions(), n)
+	}
+	if len(others) > 0 {
+		slices.Sort(others)
+		return wrong("Give all replicas one REDIS_URL.", "This is database %d, but database %s has keys of the same names",
+			c.Options().DB, strings.Join(others, ", "))
+	}
+	return fine("%d, and no other has keys of these names", c.Options().DB)
+}
+
+// dividedKeys is the layout of ingest in partitions.
+var dividedKeys = guard.Layout{Prefix: "{rollcall}:"}
+
+func (p *patient) beside(ctx context.Context) int {
+	if p.keys.Prefix != "" || p.fleetAway {
+		return 0
+	}
+	n, err := partition.Count(ctx, p.client, dividedKeys)
+	if err != nil { // a user without that right is in no such fleet
+		return 0
+	}
+	return n
+}
+
+func otherFleets(ctx context.Context, p *patient) ([]Finding, error) {
+	if !p.s.noFleet() {
+		return nil, nil
+	}
+	others := p.fleet.OtherFleets(ctx)
+	if len(others) == 0 {
+		return fine("there is none yet")
+	}
+	say := warning
+	if p.fleet.keys.Prefix == "" { // it was forgotten
+		say = wrong
+	}
+	return say("Look at --prefix, which is CLEANUP_PREFIX of cleanup, and AVAILABILITY_PREFIX of availability.",
+		"There is no fleet under the prefix %q; there is one under %s", p.fleet.keys.Prefix, strings.Join(others, ", "))
+}
+
+// ofPartitionKeys matches the prefix of one partition.
+var ofPartitionKeys = regexp.MustCompile(`^\{(.*):\d+:\d+:\d+\}:$`)
+
+// lookFor bounds the keys that are looked through for fleets of unknown prefixes.
+const lookFor = 100_000
+
+// OtherFleets returns, in quotes, prefixes under which this Redis has fleets. It looks at some of the
+// keys.
+func (r *Reader) OtherFleets(ctx context.Context) []string {
+	met := map[string]bool{}
+	witness := guard.Layout{}.Witness()
+	at, err := r.at(ctx)
+	for cursor, looked := uint64(0), 0; err == nil && looked < lookFor; looked += pageSize {
+		var page []string
+		page, cursor, err = at.Scan(ctx, cursor, "*"+witness, pageSize).Result()
+		for _, key := range page {
+			prefix := ofPartitionKeys.ReplaceAllString(strings.TrimSuffix(key, witness), "{$1}:")
+			met[strconv.Quote(prefix)] = true
+		}
+		if cursor == 0 {
+			break
+		}
+	}
+	delete(met, strconv.Quote(r.keys.Prefix))
+	return slices.Sorted(maps.Keys(met))
+}
+
+func masters(ctx context.Context, parts []*Reader) ([]*patient, error) {
+	where, err := each(ctx, parts, func(ctx context.Context, part *Reader) (string, error) {
+		at, err := part.at(ctx)
+		if node, ok := at.(*redis.Client); ok {
+			return node.Options().Addr, err
+		}
+		return "", err
+	})
+	if err != nil {
+		return nil, err
+	}
+	by := map[string]*patient{}
+	var all []*patient
+	for k, addr := range where {
+		if by[addr] == nil {
+			by[addr] = &patient{Reader: parts[k], master: addr}
+			all = append(all, by[addr])
+		}
+		by[addr].of = append(by[addr].of, parts[k].number)
+	}
+	for _, p := range all {
+		if p.server, err = p.Reader.server(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func divided(_ context.Context, p *patient) ([]Finding, error) {
+	of := p.s.Partitions
+	if of == nil {
+		return nil, nil
+	}
+	var texts []string
+	for _, l := range of.Leaders {
+		texts = append(texts, fmt.Sprintf("%s leads %d", l.Instance, len(l.Partitions)))
+	}
+	return fine("%d, as %s says; %s", of.Count, p.fleet.keys.Partitions(), or(few(texts), "nobody leads any"))
+}
+
+func uneven(ctx context.Context, p *patient) ([]Finding, error) {
+	c, ok := p.client.(*redis.ClusterClient)
+	if p.s.Partitions == nil || !ok {
+		return nil, nil
+	}
+	var mu sync.Mutex
+	count := map[string]int{}
+	if err := c.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		count[node.Options().Addr] = 0
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for _, server := range p.servers {
+		count[server.master] = len(server.of)
+	}
+	for _, u := range p.s.Unread {
+		count[u.Server] = len(u.Partitions)
+	}
+	share := 1 + (p.s.Partitions.Count+len(count)-1)/len(count)
+	var many, all []string
+	for _, addr := range slices.Sorted(maps.Keys(count)) {
+		all = append(all, fmt.Sprint(count[addr]))
+		if count[addr] > share {
+			many = append(many, fmt.Sprintf("%s has %d of %d", addr, count[addr], p.s.Partitions.Count))
+		}
+	}
+	if len(many) > 0 {
+		return warning("Move slots so that each master has an equal range.",
+			"Partitions are spread unevenly over %d masters: %s", len(count), few(many))
+	}
+	return fine("partitions are spread evenly: %s on %d masters", strings.Join(all, ", "), len(count))
+}
+
+// largest is the most entries of a partition whose slot still moves within a moment.
+const largest = 100_000
+
+func large(_ context.Context, p *patient) ([]Finding, error) {
+	switch of := p.s.Partitions; {
+	case of == nil:
+		return nil, nil
+	case of.Most > largest:
+		return warning("Use more partitions at the next opportunity (REGISTRY_PARTITIONS).",
+			"Partition %d has %d entries: with more than %d, moving its slot blocks the server for long", of.Largest, of.Most, largest)
+	default:
+		return fine("the largest has %s", one(of.Most, "entry", "entries"))
+	}
+}

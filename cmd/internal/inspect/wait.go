@@ -1,0 +1,192 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// A Condition reports whether a fleet is as asked for, with a sentence.
+type Condition func(ctx context.Context) (bool, string, error)
+
+// Led reports whether a replica leads each partition and has begun its term.
+func (r *Reader) Led(ctx context.Context) (bool, string, error) {
+	s, err := r.state(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	for _, f := range s.findings("leader") {
+		if f.stops {
+			return s.except(false, f.Sentence)
+		}
+	}
+	if len(s.parts) > 1 || len(s.Unread) > 0 {
+		return s.except(true, fmt.Sprintf("each of %d partitions has a leader", len(s.parts)))
+	}
+	if s.Leader == nil {
+		return false, s.Stopped().Sentence, nil
+	}
+	return true, s.Leader.Instance + " leads", nil
+}
+
+// except is no where a part of Redis does not answer.
+func (s *Status) except(yes bool, sentence string) (bool, string, error) {
+	if len(s.Unread) == 0 {
+		return yes, sentence, nil
+	}
+	away := strings.TrimPrefix((&UnreadError{Servers: s.Unread}).Error(), "inspect: ")
+	return false, away + "; of the rest: " + sentence, nil
+}
+
+// state is a status without instances: what decides about sweeping.
+func (r *Reader) state(ctx context.Context) (Status, error) {
+	parts, to, err := r.reachParts(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.stateOf(ctx, parts, to, to.parts)
+}
+
+func (r *Reader) stateOf(ctx context.Context, parts []*Reader, to reached, of []*Reader) (s Status, err error) {
+	s.Unread = to.unread
+	var pause *janitor.Pause
+	var left time.Duration
+	if to.fleet {
+		if pause, left, err = r.pause(ctx); err != nil {
+			return s, err
+		}
+	}
+	s.parts, err = each(ctx, of, func(ctx context.Context, part *Reader) (glance, error) {
+		now, err := part.now(ctx)
+		if err != nil {
+			return glance{}, err
+		}
+		return part.glance(ctx, now, pause, left)
+	})
+	if err != nil {
+		return s, err
+	}
+	first := s.parts[0]
+	s.Now, s.Leader, s.Hold, s.Witness, s.Heard = first.now, first.leader, first.hold, first.witness, first.heard
+	if len(parts) > 1 && len(of) > 1 {
+		s.Partitions = &Partitions{Count: len(parts)}
+	}
+	return s, nil
+}
+
+// Converging returns whether the registry is true and will stay so: a replica leads, nothing stops
+// sweeping, the owner of each entry lives and every living instance has beaten since the first look,
+// and there are atLeast entries, since a fleet that lost most of them has converged too. Each look
+// reads the whole registry.
+func (r *Reader) Converging(atLeast int) Condition {
+	w := r.Watch()
+	var began time.Time
+	return func(ctx context.Context) (bool, string, error) {
+		s, err := w.Status(ctx)
+		if err != nil {
+			return false, "", err
+		}
+		if began.IsZero() {
+			began = s.Now
+		}
+		if f := s.Stopped(); f != nil {
+			return s.except(false, f.Sentence)
+		}
+		for _, f := range s.findings("heartbeats", "doubts", "settings") {
+			if f.Level != OK {
+				return s.except(false, f.Sentence)
+			}
+		}
+		for _, in := range s.Instances {
+			if in.Alive && !in.LastBeat.IsZero() && in.LastBeat.Before(began) {
+				return s.except(false, "whether "+in.ID+" still lives is known with its next heartbeat")
+			}
+		}
+		v, err := r.Verify(ctx)
+		if err != nil && !Partial(err) {
+			return false, "", err
+		}
+		if v.Dead > 0 {
+			return s.except(false, fmt.Sprintf("%d of %d entries name a dead owner", v.Dead, v.Entries))
+		}
+		sentence := fmt.Sprintf("each of %s names a living owner", one(int64(v.Entries), "entry", "entries"))
+		if s.Partitions != nil {
+			sentence += fmt.Sprintf(", in each of %d partitions", len(s.parts))
+		}
+		if s.gone > 0 {
+			sentence += fmt.Sprintf("; evicted within the last hour: %d", s.gone)
+		}
+		if v.Entries < atLeast {
+			return false, fmt.Sprintf("%s, %d are expected; %s", one(int64(v.Entries), "entry", "entries"), atLeast, sentence), nil
+		}
+		return s.except(true, sentence)
+	}
+}
+
+// Gone reports whether nothing of an instance is left: no heartbeat, roster entry, index or
+// registry entry. It scans the registry only if all else is gone.
+func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
+	s, err := r.Status(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	if i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == id }); i >= 0 {
+		in := s.Instances[i]
+		switch {
+		case in.Alive || len(in.SilentIn) > 0:
+			return s.except(false, id+" lives: its heartbeat exists")
+		case in.Devices != 0:
+			return s.except(false, fmt.Sprintf("%s is dead, and %s still name it", id, or(strings.TrimPrefix(
+				one(in.Devices, "entry", "entries"), "-1 entries"), "entries")))
+		}
+		return s.except(false, id+" is dead, and not swept yet")
+	}
+	_, to, err := r.reachParts(ctx)
+	if err != nil {
+		return false, "", err
+	}
+	left, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (n int, err error) {
+		size, err := part.client.Exists(ctx, part.keys.Devices(id)).Result()
+		if n = int(size); err != nil {
+			return n, err
+		}
+		return n, pages(func(cursor uint64) (uint64, error) {
+			page, err := guard.HScan(ctx, part.client, part.keys.Registry(), cursor, pageSize)
+			for i := 1; i < len(page.Items); i += 2 {
+				if page.Items[i] == id {
+					n++
+				}
+			}
+			return page.Next, err
+		})
+	})
+	if err != nil {
+		return false, "", fmt.Errorf("inspect: scan the registry: %w", err)
+	}
+	n := 0
+	for _, some := range left {
+		n += some
+	}
+	if n > 0 {
+		return s.except(false, fmt.Sprintf("%s is dead, and entries or an index of it are left", id))
+	}
+	return s.except(true, "nothing is left of "+id)
+}
+
+// Owner reports whether an instance lives in any partition, and whether anything of it is known,
+// which it is taken to be if the registry is too large to count.
+func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err error) {
+	w := r.Watch()
+	s, err := w.Status(ctx)
+	for _, in := range s.Instances {
+		if in.ID == id {
+			return true, in.Alive || len(in.SilentIn) > 0, err
+		}
+	}
+	return err == nil && slices.ContainsFunc(w.survey.looks, func(l look) bool { return !l.whole }), false, err
+}

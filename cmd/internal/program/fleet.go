@@ -1,0 +1,97 @@
+package program
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/janitor"
+)
+
+// Fleet has the settings of a replica among others, and of its janitor.
+type Fleet struct {
+	Prefix                          string
+	HeartbeatInterval, HeartbeatTTL time.Duration
+	Every, LeaseTTL                 time.Duration // of passes
+	RedisShare                      float64
+	ScanCount, DeleteBatch, Exists  int
+	DryRun                          bool
+	Namespace                       string // of the registry's metrics
+}
+
+// Defaults are those of a program's rows.
+type Defaults struct {
+	Interval, TTL, Every, Prefix string
+	// Further texts of the rows.
+	Heartbeat, Prefixes, Passes string
+}
+
+// Table returns the rows, which begin with name and "_". They are stored in f.
+func (f *Fleet) Table(name string, d Defaults) []cli.Setting {
+	return []cli.Setting{
+		{Name: "HEARTBEAT_INTERVAL", Default: d.Interval,
+			Value:       cli.Duration(&f.HeartbeatInterval, 50*time.Millisecond, time.Hour),
+			Meaning:     "Time between two heartbeats" + d.Heartbeat + ".",
+			Consequence: "While two settings meet, nothing is removed (`settings`)."},
+		{Name: "HEARTBEAT_TTL", Default: d.TTL,
+			Value:   cli.Duration(&f.HeartbeatTTL, 150*time.Millisecond, 24*time.Hour),
+			Meaning: "How long a heartbeat is valid" + d.Heartbeat + ". At least three times the interval.",
+			Consequence: "Nothing is removed before Redis was listened to for this and 2 s. **Never** shorter than that " +
+				"of plain writers, whose setting nobody can compare."},
+		{Name: name + "_PREFIX", Default: d.Prefix, Value: cli.Prefix(&f.Prefix),
+			Meaning: "What the names of the fleet's keys begin with.", Consequence: d.Prefixes},
+		{Name: name + "_INTERVAL", Default: d.Every, Value: cli.Duration(&f.Every, 50*time.Millisecond, 24*time.Hour),
+			Meaning: "Time between two full passes.", Consequence: d.Passes},
+		{Name: name + "_INTERVAL_MS", Value: cli.Milliseconds(&f.Every, 50*time.Millisecond, 24*time.Hour),
+			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
+		{Name: name + "_LEASE_TTL", Default: "15s",
+			Value:   cli.Duration(&f.LeaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Meaning: "How long the lease outlives a leader that died.",
+			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
+				"Should be the same everywhere."},
+		{Name: name + "_REDIS_SHARE", Default: "0.25", Value: cli.Share(&f.RedisShare, janitor.LeastShare),
+			Meaning: "Most of Redis' time that passes may take, over any second, all together.",
+			Consequence: "They slow down by themselves, to a fifth of this, while small calls take longer than " +
+				"usual. 1: as fast as it can while nothing suffers."},
+		{Name: name + "_SCAN_COUNT", Default: "1000", Value: cli.Number(&f.ScanCount, 1, 20_000),
+			Meaning:     "Most entries a page of a scan.",
+			Consequence: "A term begins with half of it; pages shrink where one holds Redis for long."},
+		{Name: name + "_DELETE_BATCH", Default: "500", Value: cli.Number(&f.DeleteBatch, 1, 1000),
+			Meaning: "Most entries a guarded delete.", Consequence: "Batches change as pages do."},
+		{Name: name + "_EXISTS_CONCURRENCY", Default: "8", Value: cli.Number(&f.Exists, 1, 1024),
+			Meaning: "Requests for liveness under way at once, of up to 500 owners each.", Consequence: "Matters with thousands of replicas."},
+		{Name: name + "_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&f.DryRun),
+			Meaning:     "The leader judges and reports, and deletes nothing.",
+			Consequence: "It holds only while *this* replica leads: set it on all. After an hour it is a finding."},
+	}
+}
+
+// Metrics is the row of the namespace.
+func (f *Fleet) Metrics(name string) cli.Setting {
+	return cli.Setting{Name: name + "_METRICS_NAMESPACE", Value: cli.Text(&f.Namespace, namespace),
+		Meaning: "What the names of the registry's metrics begin with. `teltonika` makes them ingest's, such as " +
+			"`teltonika_registry_janitor_evicted_total`."}
+}
+
+func namespace(v string) error {
+	if !regexp.MustCompile(`^([a-z][a-z0-9_]*)?$`).MatchString(v) {
+		return errors.New("lower-case letters, digits and underscores")
+	}
+	return nil
+}
+
+// Layout names the keys.
+func (f *Fleet) Layout() guard.Layout { return guard.Layout{Prefix: f.Prefix} }
+
+// Check adds faults of settings that are fine alone and unsafe together.
+func (f *Fleet) Check(in *cli.Input, name string, b *Base) {
+	CheckHeartbeat(in, f.HeartbeatInterval, f.HeartbeatTTL)
+	in.NotBoth(name+"_INTERVAL", name+"_INTERVAL_MS")
+	if b.Redis.Cluster != nil && !f.Layout().OneSlot() && in.Understood(name+"_PREFIX") {
+		in.Fault("%s_PREFIX: expected one with a hash tag, such as {%s}:, which a Redis Cluster needs, got %q",
+			name, strings.ToLower(name), f.Prefix)
+	}
+}
