@@ -88,7 +88,7 @@ func (c *caller) watch() {
 	})
 	c.instance = p.reg.Instance()
 	device := imei(c.priced)
-	claim := p.reg.Register(device)
+	claim := p.reg.Register(device, nobody)
 	require.NoError(c.t, claim.Wait(ctx))
 	_, err := p.reg.Lookup(ctx, device)
 	require.NoError(c.t, err)

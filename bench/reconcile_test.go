@@ -19,7 +19,7 @@ func reconcile(r *rig) {
 	r.warm()
 	p := r.replica("ingest-live-7d9f8b6c5-00000", nil)
 	for i := range n {
-		p.reg.Register(imei(i))
+		p.reg.Register(imei(i), nobody)
 	}
 	r.until(func() bool {
 		wait.For(r.t.Context(), 50*time.Millisecond)
@@ -45,7 +45,7 @@ func reconcile(r *rig) {
 				// write tells of it.
 				surprises++
 				require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "lost", surprises).Err())
-				c := p.reg.Register(imei(n))
+				c := p.reg.Register(imei(n), nobody)
 				require.NoError(r.t, c.Wait(r.t.Context()))
 				c.Release()
 				r.until(func() bool {

@@ -143,7 +143,7 @@ func (r *rig) fleet() (f fleetCosts) {
 	}
 	for i, p := range fleet {
 		for j := range r.claims {
-			p.reg.Register(imei(i*r.claims + j))
+			p.reg.Register(imei(i*r.claims+j), nobody)
 		}
 	}
 	n := r.replicas * r.claims

@@ -75,7 +75,7 @@ func storm(r *rig) {
 		took []time.Duration
 	}{
 		{"MULTI of heartbeat, HSET 1, SADD 1", alone(func(i int) { r.bareRegister(id, i, 1) })},
-		{"Register, Wait", alone(func(i int) { require.NoError(r.t, p.reg.Register(imei(n+i)).Wait(r.t.Context())) })},
+		{"Register, Wait", alone(func(i int) { require.NoError(r.t, p.reg.Register(imei(n+i), nobody).Wait(r.t.Context())) })},
 	} {
 		rows = append(rows, []string{w.name, brief(quantile(w.took, 0.5)), brief(quantile(w.took, 0.99)), brief(quantile(w.took, 1))})
 	}
@@ -91,7 +91,7 @@ func (r *rig) registerAll(id string, n int) cost {
 	cost := r.measure(n, func() {
 		claims := make([]*registry.Claim, n)
 		for i := range claims {
-			claims[i] = p.reg.Register(imei(i))
+			claims[i] = p.reg.Register(imei(i), nobody)
 		}
 		for _, c := range claims {
 			require.NoError(r.t, c.Wait(r.t.Context()))

@@ -74,7 +74,7 @@ func (c *cell) join(id string) {
 	c.answers = append(c.answers, m.Proxy.Answers(harness.BatchesOf(c.Layout)))
 	for d := range cellDevices {
 		imei := fmt.Sprintf("87%s%012d", id[len(id)-1:], d)
-		_ = m.Register(imei).Wait(c.w.T.Context()) // one that comes late is healed
+		_ = m.Register(imei, harness.Nobody).Wait(c.w.T.Context()) // one that comes late is healed
 		c.truth[imei] = id
 		c.sockets = append(c.sockets, judge.Socket{IMEI: imei, Instance: id, Live: time.Now()})
 	}

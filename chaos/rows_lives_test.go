@@ -128,7 +128,7 @@ func olderProcessWakes(midHeal bool) func(w *environment) {
 			return !older.Runs()
 		})
 		require.Equal(w.T, 1, older.Exit(), older.Log())
-		require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
+		require.Contains(w.T, older.Log(), registry.ErrReplaced.Error())
 		met.hit(answers.Counts()["SUPERSEDED"])
 		require.Positive(w.T, met.hits(), "it was told nothing: this run proves nothing")
 		require.Zero(w.T, answers.Counts()["OK"], "it wrote something")
@@ -179,7 +179,7 @@ func embeddedOwner(w *environment, n int) mutable {
 	id, l := fmt.Sprintf("owner-%d", n), w.Proxy()
 	r := w.embedAt(id, l.Addr())
 	for _, imei := range imeisOf(n) {
-		require.NoError(w.T, r.Register(imei).Wait(w.T.Context()))
+		require.NoError(w.T, r.Register(imei, harness.Nobody).Wait(w.T.Context()))
 		w.Claimed(imei, id)
 	}
 	return mutable{id, func() func() { return l.Hold().End }}

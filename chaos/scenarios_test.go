@@ -84,7 +84,7 @@ func leaderStoppedMidPass(w *environment) {
 	owner := w.embed("ghost")
 	claims := make([]*registry.Claim, back)
 	for i := range claims {
-		claims[i] = owner.Register(imeis[i*(dead/back)])
+		claims[i] = owner.Register(imeis[i*(dead/back)], harness.Nobody)
 	}
 	for i, c := range claims {
 		require.NoError(w.T, c.Wait(w.T.Context()))
@@ -271,7 +271,7 @@ func twoProcessesOfOneID(w *environment) {
 	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
 	harness.Eventually(w.T, "the older process ends", func() bool { return !older.Runs() })
 	require.Equal(w.T, 1, older.Exit(), older.Log())
-	require.Contains(w.T, older.Log(), registry.ErrSuperseded.Error())
+	require.Contains(w.T, older.Log(), registry.ErrReplaced.Error())
 	w.Gone(older)
 	lost := w.Fleet.LostAt(older)
 	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost, func(int) *harness.Replica { return newer }))

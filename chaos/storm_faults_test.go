@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+
+	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
 // A storm's time is counted in beats, so that the schedule depends on the seed alone.
@@ -157,20 +159,15 @@ func (s *storm) event() {
 		case held:
 			k.Release()
 		}
-		s.live[imei] = socket{m, m.Register(imei)}
+		s.live[imei] = socket{m, m.Register(imei, harness.Nobody)}
 	case n < 6 && held:
 		k.Release()
 		delete(s.live, imei)
 	case n < 9 && held:
-		k.frame()
+		k.Touch()
 	case len(s.stale) > 0: // some replica notices at last
 		i := s.rnd.IntN(len(s.stale))
 		s.stale[i].Release()
 		s.stale = slices.Delete(s.stale, i, i+1)
 	}
-}
-
-func (k socket) frame() {
-	k.FrameReceived()
-	k.FrameAcked()
 }

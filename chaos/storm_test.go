@@ -98,7 +98,7 @@ func (k socket) on(m *harness.Member) bool {
 func (s *storm) succeed() {
 	for _, m := range s.members {
 		if m.Over() {
-			require.ErrorIs(s.t, m.Err, registry.ErrSuperseded)
+			require.ErrorIs(s.t, m.Err, registry.ErrReplaced)
 			s.replace(m, m.Instance())
 		}
 	}
@@ -120,7 +120,7 @@ func (s *storm) calm() {
 	s.eventually(func() string {
 		s.succeed()
 		for _, k := range s.live {
-			k.frame()
+			k.Touch()
 		}
 		if !harness.FullScanned(s.members, begun) {
 			return "no full scan is done"
@@ -145,7 +145,7 @@ func (s *storm) leave() {
 		<-m.Ended
 		require.NoError(s.t, m.Err)
 	}
-	stays := []string{s.Witness(), s.Log(), s.Timeline(), s.epoch()}
+	stays := []string{s.Witness(), s.Log(), s.Timeline(), s.Beats(), s.epoch()}
 	for _, m := range s.all {
 		if s.unknown && !slices.Contains(s.members, m) {
 			// Only the roster leads to a dead contender, and to an index without entries.

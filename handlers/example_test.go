@@ -15,15 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/rollcall-redis/rollcall"
 	"github.com/rollcall-redis/rollcall/handlers"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // What docs/embedding.md shows; a test there compares the two.
 
-func replica(listen func(ctx context.Context, mux *http.ServeMux, reg *registry.Registry) error) error {
+func serve(listen func(ctx context.Context, mux *http.ServeMux, replica *rollcall.Replica) error) error {
 	// page: replica
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -32,35 +30,24 @@ func replica(listen func(ctx context.Context, mux *http.ServeMux, reg *registry.
 	if err != nil {
 		return err
 	}
-	opt.MaxRetries, opt.ContextTimeoutEnabled = -1, true
-	rdb := redis.NewClient(opt)
-	defer rdb.Close()
-	ctl := redis.NewClient(lease.Options(opt))
-	defer ctl.Close()
-
 	metrics := prometheus.NewRegistry()
-	reg, err := registry.New(registry.Config{
-		Client: rdb, Control: ctl, Instance: os.Getenv("POD_NAME"), Registerer: metrics,
+	replica, err := rollcall.New(rollcall.Config{
+		Redis: opt, Instance: os.Getenv("POD_NAME"), Registerer: metrics,
 	})
 	if err != nil {
 		return err
 	}
-	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Registerer: metrics})
-	if err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /readyz", handlers.Ready(reg))
-	mux.Handle("GET /rollcall", handlers.Page(reg, jan))
-	mux.Handle("GET /rollcall/status", handlers.Status(reg, jan))
+	mux.Handle("GET /readyz", handlers.Ready(replica))
+	mux.Handle("GET /rollcall", handlers.Page(replica))
+	mux.Handle("GET /rollcall/status", handlers.Status(replica))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 
 	g := pool.New().WithContext(ctx).WithCancelOnError()
-	g.Go(reg.Run)
-	g.Go(jan.Run)
+	g.Go(replica.Run)
 	g.Go(func(ctx context.Context) error {
-		<-reg.Started() // the first heartbeat has landed, or Redis did not answer
-		return listen(ctx, mux, reg)
+		<-replica.Started() // the first heartbeat has landed, or Redis did not answer
+		return listen(ctx, mux, replica)
 	})
 	return g.Wait()
 	// page: end

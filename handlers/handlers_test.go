@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,24 +11,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/handlers"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/partition"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
-
-var (
-	_ handlers.Registry = (*partition.Registry)(nil)
-	_ handlers.Janitor  = (*partition.Janitor)(nil)
-)
 
 func get(h http.Handler) (int, string) {
 	w := httptest.NewRecorder()
@@ -37,35 +30,28 @@ func get(h http.Handler) (int, string) {
 
 // service is a replica and its handlers.
 type service struct {
+	*rollcall.Replica
 	ready, status, page http.Handler
-	reg                 *registry.Registry
 	stop                func()
 }
 
 func start(t *testing.T, opt *redis.Options, id string) *service {
 	t.Helper()
-	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
-	log := slog.New(slog.DiscardHandler)
-	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: id, Logger: log, Drain: time.Hour})
+	r, err := rollcall.New(rollcall.Config{
+		Redis: opt, Instance: id, Logger: slog.New(slog.DiscardHandler), Drain: time.Hour,
+	})
 	require.NoError(t, err)
-	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg, Logger: log})
-	require.NoError(t, err)
-	s := &service{
-		ready: handlers.Ready(reg), status: handlers.Status(reg, jan), page: handlers.Page(reg, jan), reg: reg,
-	}
+	s := &service{Replica: r, ready: handlers.Ready(r), status: handlers.Status(r), page: handlers.Page(r)}
 	code, why := get(s.ready)
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "starting: no heartbeat has landed yet\n", why)
+	require.Equal(t, "rollcall: no heartbeat has landed yet\n", why)
 	ctx, cancel := context.WithCancel(context.Background())
-	running := pool.New().WithErrors()
-	running.Go(func() error { return reg.Run(ctx) })
-	running.Go(func() error { return jan.Run(ctx) })
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
 	s.stop = cancel
 	t.Cleanup(func() {
 		cancel()
-		require.NoError(t, running.Wait())
-		require.NoError(t, rdb.Close())
-		require.NoError(t, ctl.Close())
+		require.NoError(t, <-ended)
 	})
 	return s
 }
@@ -78,9 +64,9 @@ func TestAReplicaIsReadyFromItsFirstHeartbeatUntilItDrains(t *testing.T) {
 		code, _ := get(s.ready)
 		return code == http.StatusOK
 	})
-	require.NotZero(t, s.reg.Status().LastBeat)
+	require.NotZero(t, s.Status().Registry.LastBeat)
 
-	claim := s.reg.Register("alice|phone")
+	claim := s.Register("alice|phone", rollcall.Socket{Close: http.NoBody.Close})
 	require.NoError(t, claim.Wait(t.Context()))
 	srv.Stop()
 	code, _ := get(s.ready)
@@ -88,10 +74,10 @@ func TestAReplicaIsReadyFromItsFirstHeartbeatUntilItDrains(t *testing.T) {
 	srv.Cont()
 
 	s.stop()
-	waittest.Until(t, time.Millisecond, func() bool { return s.reg.Status().Draining })
+	waittest.Until(t, time.Millisecond, func() bool { return s.Status().Registry.Draining })
 	code, why := get(s.ready)
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Equal(t, "draining: this replica stops\n", why)
+	require.Equal(t, rollcall.ErrStopping.Error()+"\n", why)
 	claim.Release()
 }
 
@@ -100,10 +86,10 @@ func TestAReplicaThatRedisRefusesIsNotReady(t *testing.T) {
 	srv := redistest.Start(t)
 	require.NoError(t, srv.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
 	s := start(t, srv.Options(), "pod-1")
-	waittest.Until(t, 10*time.Millisecond, func() bool { return s.reg.Status().Refused != "" })
+	waittest.Until(t, 10*time.Millisecond, func() bool { return s.Status().Registry.Refused != "" })
 	code, why := get(s.ready)
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, why, "refused: Redis does not accept this replica: ")
+	require.Contains(t, why, "rollcall: Redis refuses the heartbeat: ")
 	require.Contains(t, why, "NOAUTH")
 	code, text := get(s.page)
 	require.Equal(t, http.StatusOK, code)
@@ -115,17 +101,20 @@ func TestStatusAndPageShowAReplicaAndItsFleet(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	s := start(t, srv.Options(), "pod-1")
-	claim := s.reg.Register("alice|phone")
+	claim := s.Register("alice|phone", rollcall.Socket{Close: http.NoBody.Close})
 	defer claim.Release()
 	require.NoError(t, claim.Wait(t.Context()))
-	keys := s.reg.Layout()
-	require.NoError(t, srv.Client().SAdd(t.Context(), keys.Roster(), "<b>pod-2", "pod-3").Err())
+	var keys guard.Layout
+	require.NoError(t, srv.Client().SAdd(t.Context(), keys.Roster(), "<b>pod-2", "pod-3", "pod\u202e4").Err())
 	require.NoError(t, srv.Client().Set(t.Context(), keys.Heartbeat("pod-3"), "1", time.Hour).Err())
 
-	var got struct {
-		Registry registry.Status
-		Janitor  janitor.Status
+	many := make([]any, 5000)
+	for i := range many {
+		many[i] = fmt.Sprint("z-", i)
 	}
+	require.NoError(t, srv.Client().SAdd(t.Context(), keys.Roster(), many...).Err())
+
+	var got rollcall.Status
 	waittest.Until(t, 10*time.Millisecond, func() bool {
 		code, text := get(s.status)
 		require.Equal(t, http.StatusOK, code)
@@ -139,8 +128,9 @@ func TestStatusAndPageShowAReplicaAndItsFleet(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	for _, has := range []string{
 		"<h1>pod-1</h1>", "1 held, 0 not yet in Redis", "<dd>this replica</dd>", "begins in ",
-		"<td>&lt;b&gt;pod-2<td>silent", "<td>pod-3<td>alive",
+		"<td>&lt;b&gt;pod-2<td>silent", "<td>pod-3<td>alive", `pod\u202e4`, "and 4004 more",
 	} {
 		require.Contains(t, text, has)
 	}
+	require.Less(t, len(text), 100_000)
 }

@@ -6,9 +6,9 @@ import (
 	"html/template"
 	"time"
 
+	"github.com/rollcall-redis/rollcall"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 //go:embed page.html
@@ -19,17 +19,18 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 }).Parse(pageText))
 
 type view struct {
-	Registry registry.Status
-	Janitor  janitor.Status
-	Owners   []registry.Owner
-	More     int    // not shown
-	Error    string // of reading owners
-	Now      time.Time
+	rollcall.Status
+	Owners []rollcall.Owner
+	More   int    // not shown
+	Error  string // of reading owners
+	Now    time.Time
 }
 
 // Leader is nobody where this replica does not know.
 func (v view) Leader() string {
 	switch {
+	case v.Janitor == nil:
+		return "not known here: this replica has no janitor"
 	case v.Janitor.Leading:
 		return "this replica"
 	case v.Janitor.Leader == "":
@@ -38,7 +39,10 @@ func (v view) Leader() string {
 	return v.Janitor.Leader
 }
 
-func sweeping(j janitor.Status) string {
+func sweeping(j *janitor.Status) string {
+	if j == nil {
+		return "not known here: this replica has no janitor"
+	}
 	w := j.Witness
 	switch {
 	case j.Paused != nil:

@@ -11,8 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestThePageShowsThisCode(t *testing.T) {
@@ -38,8 +39,8 @@ func TestTheReplicaOfThePageRunsAsPasted(t *testing.T) {
 	srv := redistest.Start(t)
 	t.Setenv("REDIS_URL", "redis://"+srv.Addr())
 	t.Setenv("POD_NAME", "pod-1")
-	err := replica(func(ctx context.Context, mux *http.ServeMux, reg *registry.Registry) error {
-		require.Equal(t, "pod-1", reg.Instance())
+	err := serve(func(ctx context.Context, mux *http.ServeMux, replica *rollcall.Replica) error {
+		require.Equal(t, "pod-1", replica.Instance())
 		for _, path := range []string{"/readyz", "/rollcall", "/rollcall/status", "/metrics"} {
 			code, body := get(at(mux, path))
 			require.Equal(t, http.StatusOK, code, path)
@@ -48,7 +49,7 @@ func TestTheReplicaOfThePageRunsAsPasted(t *testing.T) {
 		return io.EOF // ends them all
 	})
 	require.ErrorIs(t, err, io.EOF)
-	require.NotEmpty(t, srv.Client().Exists(t.Context(), registry.Layout{}.Witness()).Val())
+	require.NotEmpty(t, srv.Client().Exists(t.Context(), guard.Layout{}.Witness()).Val())
 }
 
 func at(mux *http.ServeMux, path string) http.Handler {

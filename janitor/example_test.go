@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -125,7 +126,8 @@ func ExampleSweeper() {
 	listenedToForAnHour(ctx, rdb, layout)
 	replica := pool.New().WithContext(ctx).WithCancelOnError()
 	replica.Go(reg.Run)
-	claim := reg.Register("356307042441013")
+	conn, _ := net.Pipe()
+	claim := reg.Register("356307042441013", registry.Socket{Close: conn.Close})
 	if err := claim.Wait(ctx); err != nil { // now the heartbeat exists too
 		panic(err)
 	}

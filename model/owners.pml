@@ -7,13 +7,13 @@
  *
  * There is one device. Lives 0 and 1 are two processes with the same instance id, life 1 the
  * newer; life 2 is another owner. The device reconnects at any time, and its former socket stays
- * half open. A life may be paused at any time: then it takes no steps, and its heartbeat may
- * expire.
+ * half open for ever, unless a life closes it: the newest handshake wins. A life may be paused at
+ * any time: then it takes no steps, and its heartbeat may expire.
  *
  * Progress is checked as a bounded safety property: faults may end in every state. Then each life
  * does its due work ROUNDS times, the sweeps run once a round, and the model asserts that all is
  * well. That finds a shortest trace, and needs no search for cycles under fairness. The device is
- * routable even if nobody sweeps and the device itself is silent.
+ * routable even if nobody sweeps, and says nothing.
  *
  * An owner whose heartbeat expired is dead for everybody. One whose heartbeat Redis lost is not: its
  * record is fresh, or missing (doubt.pml shows what that is worth).
@@ -22,8 +22,10 @@
  *   NO_BOOT_TOKEN     a script does not look for a newer life of its instance id
  *   NO_LIFE_FIRST     who writes an entry does not write the heartbeat in the same step
  *   RELEASE_ANY       a release does not look whom the entry names
- *   HEAL_ANY          a heal overwrites a foreign entry without evidence
- *   OLD_EVIDENCE      evidence does not age
+ *   HEAL_ANY          a heal overwrites the entry of a living instance
+ *   NO_TIMES          who is asked gives way, whatever the handshakes' times
+ *   LANDING           the time when a registration lands counts as that of its handshake
+ *   NOBODY_ASKED      two owners of the device do not talk to each other
  *   NO_HEAL           what Redis lost is not put back
  *   NO_SUCCESSION     an entry that names a dead instance waits for the sweep
  *   OVER_THE_LIVING   it is overwritten whether that instance has a heartbeat or not
@@ -34,7 +36,7 @@
  */
 
 #ifndef ROUNDS
-#define ROUNDS 2
+#define ROUNDS 3
 #endif
 #define NOBODY 0
 #define ID(l) ((l) == 2 -> 2 : 1)
@@ -55,7 +57,7 @@ byte life[L];
 #define RELEASING 3
 byte claim[L];
 byte seen[L];     /* the foreign id it has seen in the entry */
-bool proof[L];    /* and a frame arrived afterwards */
+byte time[L];     /* rank of its handshake: 3 is the newest */
 bool late[L];     /* a registration of it was sent and may still land */
 
 bool robbed[3];   /* by id: Redis lost the heartbeat early, and none has come since */
@@ -64,7 +66,7 @@ byte at = L;      /* the life that the device is connected to; L: none */
 bool index_lost, calm, unswept;
 
 /* Scratch; zero between steps. */
-byte l, round;
+byte l, round, k;
 bool back;
 
 #ifdef NO_BOOT_TOKEN
@@ -75,7 +77,7 @@ bool back;
 
 /* A newer life has begun: it closes its sockets and ends. */
 inline ends(l) {
-	life[l] = ENDED; claim[l] = 0; seen[l] = 0; proof[l] = 0;
+	life[l] = ENDED; claim[l] = 0; seen[l] = 0;
 	at = (at == l -> L : at)
 }
 
@@ -98,11 +100,23 @@ inline lands(l) {
 	fi
 }
 
+inline newest(l) {
+	k = 0;
+	do
+	:: k < L -> time[k] = (time[k] > time[l] -> time[k] - 1 : time[k]); k++
+	:: else -> break
+	od;
+	k = 0; time[l] = 3
+}
+
 inline register(l) {
 	if
 	:: NEWEST(l) ->
 		lands(l);
-		claim[l] = HELD; seen[l] = 0; proof[l] = 0
+#ifdef LANDING
+		newest(l);
+#endif
+		claim[l] = HELD; seen[l] = 0
 	:: else -> ends(l)
 	fi
 }
@@ -152,19 +166,17 @@ inline heal(l) {
 #endif
 		:: entry == ID(l) -> beats[ID(l)] = l + 1; robbed[ID(l)] = 0; indexed[ID(l)] = 1
 #ifndef NO_SUCCESSION
-		:: entry != NOBODY && entry != ID(l) && !(proof[l] && seen[l] == entry) && seen[l] == entry && DEAD(entry) ->
+		:: entry != NOBODY && entry != ID(l) && seen[l] == entry && DEAD(entry) ->
 			assert(at == l || at == L || ID(at) != entry || !beats[entry] && !robbed[entry]); /* theft: its owner lives */
-			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
+			writes(l); indexed[ID(l)] = 1; seen[l] = 0
 #endif
 #ifdef HEAL_ANY
 		:: entry != NOBODY && entry != ID(l) ->
-#else
-		:: entry != NOBODY && entry != ID(l) && proof[l] && seen[l] == entry ->
-#endif
 			assert(at == l);                   /* theft: the device is elsewhere */
-			writes(l); indexed[ID(l)] = 1; seen[l] = 0; proof[l] = 0
+			writes(l); indexed[ID(l)] = 1; seen[l] = 0
+#endif
 		:: else ->
-			beats[ID(l)] = l + 1; robbed[ID(l)] = 0; indexed[ID(l)] = 0; seen[l] = entry; proof[l] = 0
+			beats[ID(l)] = l + 1; robbed[ID(l)] = 0; indexed[ID(l)] = 0; seen[l] = entry
 		fi
 	fi
 }
@@ -174,6 +186,42 @@ inline hand_back(l) {
 #ifndef NO_HANDING_BACK
 	if
 	:: claim[l] == 0 && (indexed[ID(l)] || entry == ID(l)) -> release(l)
+	:: else
+	fi
+#else
+	skip
+#endif
+}
+
+inline loses(l) {
+	assert(at != l);                       /* a living socket is closed: no newer one is there */
+	claim[l] = RELEASING; seen[l] = 0
+}
+
+#ifdef NO_TIMES
+#define OLDER(m, l) 1
+#else
+#define OLDER(m, l) (time[m] < time[l])
+#endif
+
+/* Life l, whose entry names the id of m, asks it; all messages arrive. */
+inline ask(l, m) {
+	if
+	:: life[m] == RUNS && ID(m) == seen[l] && claim[l] == HELD ->
+		if
+		:: claim[m] == 0 -> hand_back(m)
+		:: (claim[m] == HELD || claim[m] == REGISTERING) && OLDER(m, l) -> loses(m)
+		:: (claim[m] == HELD || claim[m] == REGISTERING) && !OLDER(m, l) -> loses(l)
+		:: else
+		fi
+	:: else
+	fi
+}
+
+inline asks(l) {
+#ifndef NOBODY_ASKED
+	if
+	:: life[l] == RUNS && claim[l] == HELD && seen[l] -> ask(l, 0); ask(l, 1); ask(l, 2)
 	:: else
 	fi
 #else
@@ -206,15 +254,8 @@ inline sweep(id) {
 }
 
 inline connect(l) {
-	at = l; claim[l] = REGISTERING;
-#ifndef OLD_EVIDENCE
-	proof[0] = 0; proof[1] = 0; proof[2] = 0;
-#endif
-	seen[l] = 0; proof[l] = 0
-}
-
-inline frame(l) {
-	proof[l] = (claim[l] == HELD && seen[l] && at == l)
+	at = l; claim[l] = REGISTERING; seen[l] = 0;
+	newest(l)
 }
 
 /* The due work of life l. */
@@ -225,8 +266,7 @@ inline due(l) {
 		if
 		:: life[l] == RUNS && claim[l] == REGISTERING -> register(l)
 		:: life[l] == RUNS && claim[l] == RELEASING -> release(l)
-		:: life[l] == RUNS && claim[l] == HELD && !unswept -> heal(l); frame(l); heal(l)
-		:: life[l] == RUNS && claim[l] == HELD && unswept -> heal(l); heal(l)
+		:: life[l] == RUNS && claim[l] == HELD -> heal(l); heal(l); asks(l)
 		:: life[l] == RUNS && claim[l] == 0 -> hand_back(l)
 		:: else
 		fi
@@ -234,7 +274,7 @@ inline due(l) {
 	fi
 }
 
-/* Messages under way land, half-open sockets are noticed, heartbeats of the dead expire. */
+/* Messages under way land, all that run beat, heartbeats of the dead expire. */
 inline faults_end() {
 	l = 0;
 	do
@@ -243,21 +283,19 @@ inline faults_end() {
 		:: late[l] -> lands(l); late[l] = 0
 		:: else
 		fi;
-		if
-		:: life[l] == RUNS && at != l && (claim[l] == HELD || claim[l] == REGISTERING) -> claim[l] = RELEASING; seen[l] = 0; proof[l] = 0
-		:: else
-		fi;
 		l++
 	:: else -> break
 	od;
 	l = 0;
-	beats[1] = ((life[0] == RUNS || life[1] == RUNS) -> beats[1] : 0);
-	beats[2] = (life[2] == RUNS -> beats[2] : 0);
 	/* of two running lives the newer beats last */
-	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS && beats[1] == 2 -> 0 : beats[1]));
-	robbed[1] = (beats[1] -> 0 : robbed[1] && (life[0] == RUNS || life[1] == RUNS));
-	robbed[2] = (beats[2] -> 0 : robbed[2] && life[2] == RUNS)
+	beats[1] = (life[1] == RUNS -> 2 : (life[0] == RUNS -> 1 : 0));
+	beats[2] = (life[2] == RUNS -> 3 : 0);
+	robbed[1] = 0; robbed[2] = 0
 }
+
+/* A half-open socket without a rival stays. */
+#define OPEN(l, id) (ID(l) == id && life[l] == RUNS && (claim[l] == HELD || claim[l] == REGISTERING))
+#define HOLDS(id) (OPEN(0, id) || OPEN(1, id) || OPEN(2, id))
 
 /* It resets everything at the end, so that all runs end in one state. */
 inline be_calm() {
@@ -276,11 +314,11 @@ inline be_calm() {
 	:: else -> break
 	od;
 	assert(at == L || entry == ID(at) && beats[ID(at)]); /* lost progress: not routable where it is */
-	assert(at < L || unswept || entry == NOBODY); /* lost progress: an entry of the dead stays */
+	assert(at < L || unswept || entry == NOBODY || HOLDS(entry)); /* lost progress: an entry of the dead stays */
 	calm = 1; round = 0; back = 0; unswept = 0; robbed[1] = 0; robbed[2] = 0; at = 0; entry = 0; index_lost = 0;
 	do
 	:: l < L ->
-		life[l] = 0; claim[l] = 0; seen[l] = 0; proof[l] = 0; late[l] = 0; beats[l] = 0; indexed[l] = 0;
+		life[l] = 0; claim[l] = 0; seen[l] = 0; time[l] = 0; late[l] = 0; beats[l] = 0; indexed[l] = 0;
 		l++
 	:: else -> break
 	od;
@@ -302,13 +340,13 @@ inline be_calm() {
 		printf("> the registration of life %d is lost\n", l); late[l] = 0 } \
 	:: d_step { life[l] == RUNS && (claim[l] == HELD || claim[l] == REGISTERING) -> \
 		printf("> the socket at life %d closes\n", l); \
-		claim[l] = RELEASING; seen[l] = 0; proof[l] = 0; at = (at == l -> L : at) } \
+		claim[l] = RELEASING; seen[l] = 0; at = (at == l -> L : at) } \
 	:: d_step { life[l] == RUNS && claim[l] == RELEASING -> \
 		printf("> life %d releases\n", l); release(l) } \
 	:: d_step { life[l] == RUNS && claim[l] == HELD -> \
 		printf("> life %d checks its entry\n", l); heal(l) } \
-	:: d_step { life[l] == RUNS && claim[l] == HELD && seen[l] && at == l && !proof[l] -> \
-		printf("> a frame arrives at life %d\n", l); frame(l) } \
+	:: d_step { life[l] == RUNS && claim[l] == HELD && seen[l] -> \
+		printf("> life %d asks the owner that it has seen\n", l); asks(l) } \
 	:: d_step { life[l] == RUNS && claim[l] == 0 -> \
 		printf("> life %d hands back what it does not hold\n", l); hand_back(l) } \
 	:: d_step { life[l] == RUNS -> \
@@ -346,7 +384,7 @@ init {
 		/* Faults end. */
 		:: d_step { printf("> faults end, life 0 is first\n"); be_calm() }
 		:: d_step { printf("> faults end, life 2 is first\n"); back = 1; be_calm() }
-		:: d_step { printf("> faults end, nobody sweeps, the device is silent\n"); unswept = 1; be_calm() }
+		:: d_step { printf("> faults end, nobody sweeps\n"); unswept = 1; be_calm() }
 		fi
 	:: calm -> break
 	od

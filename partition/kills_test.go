@@ -203,7 +203,7 @@ func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
 				require.Equal(t, c.partitions, f.led())
 				doomed := f.ranked(0)[:c.killed]
 				for i := range devices {
-					require.NoError(t, doomed[i%len(doomed)].reg.Register(fmt.Sprintf("35%013d", i)).Wait(t.Context()))
+					require.NoError(t, doomed[i%len(doomed)].reg.Register(fmt.Sprintf("35%013d", i), registry.Socket{Close: func() error { return nil }}).Wait(t.Context()))
 				}
 				time.Sleep(time.Minute)
 				require.Equal(t, devices, f.entries())
@@ -274,7 +274,7 @@ func TestReplicasThatEmbedTheRegistryAloneTakeNoSeat(t *testing.T) {
 		}
 		dies := f.all[0]
 		for i := range devices {
-			require.NoError(t, dies.reg.Register(fmt.Sprintf("35%013d", i)).Wait(t.Context()))
+			require.NoError(t, dies.reg.Register(fmt.Sprintf("35%013d", i), registry.Socket{Close: func() error { return nil }}).Wait(t.Context()))
 		}
 		time.Sleep(time.Minute)
 		died := time.Now()

@@ -91,11 +91,14 @@ func short(o *redis.Options) *redis.Options {
 	return o
 }
 
+// nobody is a socket that nobody minds.
+var nobody = registry.Socket{Close: func() error { return nil }}
+
 // claims registers n devices, and waits until all have landed.
 func (r *replica) claims(from, n int) (claims []*registry.Claim) {
 	r.t.Helper()
 	for i := range n {
-		claims = append(claims, r.registry.Register(imei(from+i)))
+		claims = append(claims, r.registry.Register(imei(from+i), nobody))
 	}
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()

@@ -144,8 +144,8 @@ func (r *Registry) partitions(ctx context.Context, mine string) (string, error) 
 	return theirs, err
 }
 
-// Register registers an id in its partition.
-func (r *Registry) Register(id string) *registry.Claim { return r.of(id).Register(id) }
+// Register registers a socket in the partition of its id.
+func (r *Registry) Register(id string, s registry.Socket) *registry.Claim { return r.of(id).Register(id, s) }
 
 // Lookup looks an id up in its partition.
 func (r *Registry) Lookup(ctx context.Context, id string) (registry.Owner, error) {

@@ -45,8 +45,7 @@ func dequeue(h *holding) {
 type op struct {
 	h     *holding
 	claim *Claim
-	seen  string // heal: the foreign value that may be overwritten
-	dead  string // heal: the same, but only if that instance is dead
+	dead  string // heal: the instance that the entry names, to be overwritten if it is dead
 }
 
 type batch struct {
@@ -73,9 +72,7 @@ func (t *table) next(now time.Time) (b batch) {
 			b.release = append(b.release, op{h: h})
 		case untried && wait.Age(c.made, now) < fresh:
 			b.register = append(b.register, op{h: h, claim: c})
-		case urgent && t.proof(h, now):
-			b.heal = append(b.heal, op{h: h, claim: c, seen: h.dispute.owner})
-		case urgent && (h.indexed || !h.state.disputed()): // or to take it out of the index
+		case urgent && (h.indexed || h.state != foreign): // or to take it out of the index
 			if untried {
 				b.late++
 			}
@@ -89,12 +86,10 @@ func (t *table) next(now time.Time) (b batch) {
 	return b
 }
 
-// wanted drops the ops that changed after the batch was made, and those whose proof has aged. The
-// former wait for the next batch: an id that came back must not be released.
-func (t *table) wanted(ops []op, now time.Time) []op {
-	return slices.DeleteFunc(ops, func(o op) bool {
-		return o.h.claim != o.claim || o.seen != "" && !t.proof(o.h, now) || o.dead != "" && !o.outliving()
-	})
+// wanted drops the ops that changed after the batch was made. They wait for the next one: an id that
+// came back must not be released.
+func (t *table) wanted(ops []op) []op {
+	return slices.DeleteFunc(ops, func(o op) bool { return o.h.claim != o.claim })
 }
 
 func (t *table) ended(err error) {
@@ -115,10 +110,12 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 		case o.claim == nil:
 			t.index(o.h, false)
 			if o.h.claim == nil {
+				t.out(o.h)
 				t.agree(o.h, released, now)
 			}
 		case foreign:
 			t.index(o.h, false)
+			t.clock.stamp(o.claim)
 			if o.h.claim == o.claim {
 				t.isForeign(o.h, owner, now)
 				if o.dead != "" { // another of this batch is dead, but not this one
@@ -127,6 +124,7 @@ func (t *table) wrote(ops []op, got reply, err error, now time.Time) {
 			}
 		default:
 			t.index(o.h, true)
+			t.clock.stamp(o.claim)
 			o.h.checked = now
 			t.isOurs(o, now)
 		}
@@ -162,10 +160,7 @@ func (t *table) isOurs(o op, now time.Time) {
 	if o.h.claim != o.claim {
 		return
 	}
-	if !o.claim.landed {
-		o.claim.landed = true
-		close(o.claim.done)
-	}
+	o.claim.landed.happen()
 	t.agree(o.h, standing, now)
 }
 
@@ -182,14 +177,13 @@ func (t *table) agree(h *holding, s state, now time.Time) {
 }
 
 // retry queues every id that Redis disagrees about or a late write may still change. It also
-// checks ids with a frame too soon after their last check. It runs every interval/10.
+// checks ids that were touched too soon after their last check. It runs every interval/10.
 func (t *table) retry(now time.Time) {
 	for h := range t.again {
 		if h.state == standing && now.Sub(h.checked) < checkEvery {
 			continue
 		}
-		// A foreign entry without proof is checked: it may be free by now.
-		t.enqueue(h, h.state == proven || h.state != standing && !h.state.disputed())
+		t.enqueue(h, h.state != standing && h.state != foreign) // which are checked
 	}
 }
 

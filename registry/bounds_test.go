@@ -2,13 +2,16 @@ package registry
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -16,12 +19,12 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-func TestAFrameHasItsEntryCheckedOnceASecond(t *testing.T) {
+func TestATouchHasAnEntryCheckedOnceASecond(t *testing.T) {
 	t.Parallel()
 	d := newTimed()
 	c := d.stands(t, "imei")
 	d.now = d.now.Add(checkEvery - 1)
-	d.frameReceived(c, d.now)
+	d.touch(c, d.now)
 	require.Zero(t, d.checks.Len(), "too soon")
 	d.retry(d.now)
 	require.Zero(t, d.checks.Len())
@@ -33,39 +36,37 @@ func TestAFrameHasItsEntryCheckedOnceASecond(t *testing.T) {
 	require.Empty(t, d.again)
 
 	d.now = d.now.Add(checkEvery)
-	d.frameReceived(c, d.now)
+	d.touch(c, d.now)
 	_, ops = d.batch(t)
 	require.Len(t, ops, 1)
-	d.frameReceived(c, d.now)
+	d.touch(c, d.now)
 	require.Zero(t, d.checks.Len(), "one is under way")
 	d.entry(ops, "me", nil)
 }
 
-func TestAHandshakeAndAFrameAreFreshForLessThanASecond(t *testing.T) {
+func TestAHandshakeOverwritesForLessThanASecond(t *testing.T) {
 	t.Parallel()
-	for waited, want := range map[time.Duration][2]string{
-		fresh - 1: {"register", "heal"},
-		fresh:     {"heal", "check"},
-	} {
+	for waited, fresh := range map[time.Duration]bool{fresh - 1: true, fresh: false} {
 		d := newTimed()
 		d.claim("imei")
 		d.now = d.now.Add(waited)
 		b := d.next(d.now)
-		require.Equal(t, want[0] == "register", len(b.register) == 1)
+		require.Equal(t, fresh, len(b.register) == 1)
 		require.Equal(t, len(b.heal), b.late, "it waited too long")
-
-		d = newTimed()
-		c := d.in(t, proven)
-		d.now = d.now.Add(waited)
-		what, ops := d.batch(t)
-		require.Equal(t, want[1], what)
-		if what == "heal" {
-			require.Equal(t, "r2", ops[0].seen)
-			require.Len(t, d.wanted(ops, d.now), 1)
-			require.Empty(t, d.wanted(ops, d.now.Add(1)), "it has aged meanwhile")
-		}
-		require.Equal(t, foreign, c.h.state)
 	}
+	d := newTimed()
+	d.now = time.Now()
+	d.claim("imei")
+	d.now = suspended(d.now, time.Minute)
+	what, _ := d.batch(t)
+	require.Equal(t, "heal", what, "it does not overwrite what has moved meanwhile")
+}
+
+// suspended returns the time after a machine was suspended at now for d: only the wall clock moves.
+// In a time with a monotonic reading, the wall clock's seconds start at bit 30 of the first word.
+func suspended(now time.Time, d time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&now)) += uint64(d/time.Second) << 30
+	return now
 }
 
 func TestAWriteOfUnknownFateCountsForExactlyATTL(t *testing.T) {
@@ -131,99 +132,131 @@ func TestDevicesAreForgottenOnceMoreAreLeftThanAreHeld(t *testing.T) {
 func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		asked     bool // this owner has asked the other
-		pairs     []string
-		displaced bool // the socket here must be checked
-		later     bool // the other owner gets a message
-		heard     bool // the other owner gets a confirmation
+		asked  bool // this owner has asked the other
+		pings  bool // the socket here can be pinged
+		theirs int  // handshake, ms after that here; with 'not yet', not pinged yet
+		notYet bool
+		does   string
 	}{
-		"heard there later":                {false, []string{"999", "imei"}, true, false, true},
-		"heard at one instant":             {false, []string{"1000", "imei"}, false, true, false},
-		"heard here later":                 {false, []string{"1001", "imei"}, false, true, false},
-		"heard there later, it answers":    {true, []string{"999", "imei"}, true, false, false},
-		"heard at one instant, it answers": {true, []string{"1000", "imei"}, true, false, false},
-		"heard here later, it answers":     {true, []string{"1001", "imei"}, false, false, false},
-		"no number":                        {false, []string{"x", "imei"}, false, false, false},
-		"behind what is no number":         {false, []string{"x", "imei", "999", "imei"}, false, false, false},
-		"a word alone":                     {false, []string{"999"}, false, false, false},
-		"behind another one":               {false, []string{"1", "nobody's", "999", "imei"}, true, false, true},
+		"newer there":                              {false, false, 1, false, "ends"},
+		"newer there, it answers":                  {true, false, 1, false, "ends"},
+		"newer there, not pinged yet":              {false, true, 1, true, "answers"},
+		"newer there, it asks without a ping here": {true, false, 1, true, "answers"},
+		"at one instant":                           {false, false, 0, false, "answers"},
+		"at one instant, it answers":               {true, false, 0, false, "ends"},
+		"newer here":                               {false, false, -1, true, "answers"},
+		"newer here, it answers":                   {true, false, -1, false, "answers"},
+		"newer here, not pinged yet":               {true, true, -1, true, "pings"},
+		"newer here, not pinged yet, and pinged":   {false, true, -1, false, "pings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newTimed()
 			claim := d.stands(t, "imei")
+			if c.pings {
+				claim.sock.Ping = func(context.Context) error { return nil }
+			}
 			if c.asked {
 				d.namesR2(t, claim)
+				d.wasAsked("r2", []*Claim{claim}, 1, d.now)
 			}
-			d.now = claim.heard.Add(time.Second)
-			if c.asked {
-				d.answered("r2", []*Claim{claim}, false, true, d.now)
+			clear(d.asks)
+			d.now = d.now.Add(time.Minute)
+			at := d.clock.handshake(claim) + int64(c.theirs)
+			if c.notYet {
+				at = -at
 			}
-			later, heard := d.compare("r2", c.pairs, d.now)
-			require.Equal(t, c.heard, slices.Contains(heard, "imei"))
-			require.False(t, claim.h.dispute != nil && claim.h.dispute.unheard)
-			require.Equal(t, c.later, len(later) == 1)
-			if c.displaced {
-				require.Equal(t, []displacement{{"imei", "r2"}}, d.displaced)
+			words := []string{fmt.Sprint(d.clock.when(d.now)), "1", "nobody's", fmt.Sprint(at), "imei", "x", "imei"}
+			newer := d.compare("r2", words, d.now)
+			does := "ends"
+			switch {
+			case len(newer) > 0:
+				does = "pings"
+			case len(d.asks["r2"]) > 0:
+				does = "answers"
+			}
+			require.Equal(t, c.does, does)
+			require.Equal(t, c.does == "ends", claim.h.claim == nil)
+			require.Equal(t, c.does == "ends", claim.why == error(MovedError{"r2"}))
+			require.Equal(t, releasing, d.holdings["nobody's"].state, "what is not held is handed back")
+			if c.does == "ends" {
+				require.Equal(t, []string{"nobody's", "imei"}, d.heard["r2"])
 			} else {
-				require.Empty(t, d.displaced)
+				require.Equal(t, c.does == "pings", slices.Contains(d.heard["r2"], "imei"))
+				require.Empty(t, d.compare("r2", words, d.now.Add(answerEvery-1)), "answers are rare")
+				require.LessOrEqual(t, len(d.asks["r2"]), 1)
 			}
-			if other := d.holdings["nobody's"]; other != nil {
-				require.Equal(t, releasing, other.state, "what is not held is handed back")
-				require.Contains(t, heard, "nobody's")
-			}
-			require.Equal(t, name == "behind another one", len(d.holdings) == 2)
+			require.False(t, claim.h.dispute != nil && !claim.h.dispute.asked.IsZero())
+
+			d.heard = map[string][]string{}
+			b := d.next(d.now)
+			require.NotEmpty(t, b.release)
+			d.answer(b.release, reply{}, nil)
+			require.Equal(t, c.does == "ends", slices.Contains(d.heard["r2"], "imei"), "it is out")
+			require.Contains(t, d.heard["r2"], "nobody's")
+			require.Empty(t, d.lost)
+			require.Empty(t, d.miscounted())
 		})
 	}
 }
 
-func TestADisplacedSocketIsToldOfAgainAfterFiveMinutesOrAFrame(t *testing.T) {
+func TestAMessageThatWasSlowOrMakesNoSenseIsIgnored(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
-	c := d.stands(t, "imei")
-	told := func(after time.Duration) int {
-		d.now, d.displaced = d.now.Add(after), nil
-		d.displace(c.h, "r2", d.now)
-		return len(d.displaced)
+	for _, words := range [][]string{
+		{"x", "9000", "imei"}, {"-1001", "9000", "imei"}, {"1001", "9000", "imei"}, {"0"}, {"0", "9000"}, {"0", "x", "imei", "9000", "imei"},
+	} {
+		d := newTimed()
+		claim := d.stands(t, "imei")
+		for i, w := range words[:min(2, len(words))] {
+			if ms, err := strconv.ParseInt(w, 10, 64); err == nil {
+				words[i] = fmt.Sprint(anInstant.UnixMilli() + ms)
+			}
+		}
+		require.Empty(t, d.compare("r2", words, d.now))
+		require.Equal(t, standing, claim.h.state, "%v", words)
+		require.Empty(t, d.heard)
+		require.Len(t, d.holdings, 1)
 	}
-	require.Equal(t, 1, told(0))
-	require.Zero(t, told(0))
-	require.Zero(t, told(tellAgain-1))
-	require.Equal(t, 1, told(1))
-	d.frameReceived(c, d.now)
-	require.Zero(t, told(time.Second), "a frame of the same instant")
-	d.frameReceived(c, d.now)
-	require.Equal(t, 1, told(time.Second))
 }
 
-func TestAnOwnerThatTwiceDoesNotHearIsNotTheOneToCheck(t *testing.T) {
+func TestAnOwnerThatBeatsAndDealsWithNothingForTwoIntervalsKeepsTheID(t *testing.T) {
 	t.Parallel()
 	d := newTimed()
 	c := d.stands(t, "imei")
 	d.namesR2(t, c)
-	for i, step := range []struct {
-		owner string
-		heard bool
-		want  int
-	}{
-		{"r2", false, 0}, {"r3", false, 0}, {"r2", true, 0}, {"r2", false, 0}, {"r2", false, 1}, {"r2", true, 0},
-	} {
-		d.displaced, c.told = nil, time.Time{}
-		d.answered(step.owner, []*Claim{c}, step.heard, true, d.now)
-		require.Len(t, d.displaced, step.want, "step %d", i)
+	beat := d.interval.Milliseconds()
+	ask := func(owner string, until int64, after time.Duration) bool {
+		d.now = d.now.Add(after)
+		d.wasAsked(owner, []*Claim{c}, until, d.now)
+		return c.h.claim == c
 	}
-	d.displaced, c.told = nil, time.Time{}
-	d.answered("r2", []*Claim{c}, false, true, d.now)
-	d.wasHeard("r3", []string{"imei"})
-	require.True(t, c.h.dispute.unheard)
-	d.wasHeard("r2", []string{"nobody's", "imei"})
-	d.answered("r2", []*Claim{c}, false, true, d.now)
-	require.Empty(t, d.displaced, "it heard the first of the two, and may yet say so of the second")
+	require.True(t, ask("r2", 1, 0))
+	require.True(t, ask("r2", 1+beat, 2*d.interval-1))
+	require.True(t, ask("r3", 1+beat, 2*d.interval), "it is not asked about it any more")
+	d.wasHeard("r3", []string{"imei"}, d.now)
+	require.False(t, c.h.dispute.asked.IsZero())
+	d.wasHeard("r2", []string{"nobody's", "imei"}, d.now)
+	require.True(t, c.h.dispute.asked.IsZero())
+	require.True(t, ask("r2", 1, 0))
+	require.True(t, ask("r2", absent, d.interval), "it is dead")
+	require.True(t, ask("r2", 1, 0))
+	require.True(t, ask("r2", 1+beat/2, 2*d.interval), "it may be dead: it has not beaten since")
+	require.False(t, ask("r2", 2+beat/2, 0))
+	require.Equal(t, ErrTaken, c.why)
+	_, ops := d.batch(t)
+	d.answer(ops, reply{}, nil) // it is released
+	c = d.stands(t, "forever")
+	d.namesR2(t, c)
+	require.True(t, ask("r2", forever, 0))
+	require.False(t, ask("r2", forever, 2*d.interval))
+	_, ops = d.batch(t)
+	d.answer(ops, reply{}, nil)
+	c = d.stands(t, "imei")
+	d.namesR2(t, c)
 	newer := d.claim("imei")
-	d.answered("r2", []*Claim{c}, false, true, d.now)
-	d.answered("r2", []*Claim{c}, false, true, d.now)
-	require.Empty(t, d.displaced, "it was asked about an older claim")
-	require.Equal(t, registering, newer.h.state)
+	ask("r2", 1, 0)
+	ask("r2", 1+beat, 2*d.interval)
+	require.Equal(t, registering, newer.h.state, "it was asked about an older claim")
 }
 
 func TestWhichErrorsAreRefusals(t *testing.T) {

@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/fakeredis"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -102,6 +105,7 @@ func checkedBy(cmd redis.Cmder) []any {
 // replica is a registry running in a bubble, with faults on its connections.
 type replica struct {
 	*registry.Registry
+	links         links
 	data, control faults
 	metrics       *prometheus.Registry
 	stop          context.CancelFunc
@@ -114,21 +118,72 @@ type bubble struct {
 	registry.Layout
 	t       *testing.T
 	options *redis.Options
+	server  *miniredis.Miniredis
+}
+
+// links are a replica's connections.
+type links struct {
+	mu   sync.Mutex
+	off  bool
+	open []net.Conn
+}
+
+type dialer = func(context.Context, string, string) (net.Conn, error)
+
+func (l *links) dialer(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.off {
+			return nil, errLost
+		}
+		conn, err := dial(ctx, network, addr)
+		l.open = append(l.open, conn)
+		return conn, err
+	}
+}
+
+// cut ends all connections of a replica, and lets it dial none.
+func (r *replica) cut(off bool) {
+	r.links.mu.Lock()
+	defer r.links.mu.Unlock()
+	r.links.off = off
+	for _, conn := range r.links.open {
+		if off && conn != nil {
+			_ = conn.Close()
+		}
+	}
+	r.links.open = nil
+}
+
+// step makes the server's clock differ from that of the replicas until the test ends.
+func (w *bubble) step(by time.Duration) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var wg sync.WaitGroup
+	w.server.SetTime(time.Now().Add(by))
+	wg.Go(func() {
+		for wait.For(ctx, time.Millisecond) {
+			w.server.SetTime(time.Now().Add(by))
+		}
+	})
+	w.t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
 // inBubble runs f against miniredis with a virtual clock.
 func inBubble(t *testing.T, f func(t *testing.T, w *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
-		o := redistest.Fake(t)
+		server, o := fakeredis.Start(t)
 		c := redis.NewClient(lease.Options(o))
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		f(t, &bubble{Client: c, t: t, options: o})
+		f(t, &bubble{Client: c, t: t, options: o, server: server})
 	})
 }
 
 func (w *bubble) start(id string, change ...func(*registry.Config)) *replica {
 	r := &replica{metrics: prometheus.NewRegistry(), ended: make(chan error, 1)}
-	data, control := redis.NewClient(lease.Options(w.options)), redis.NewClient(lease.Options(w.options))
+	o := lease.Options(w.options)
+	o.Dialer = r.links.dialer(o.Dialer)
+	data, control := redis.NewClient(o), redis.NewClient(o)
 	data.AddHook(&r.data)
 	control.AddHook(&r.control)
 	cfg := registry.Config{Client: data, Control: control, Instance: id, Registerer: r.metrics, Namespace: "teltonika", Logger: slog.New(slog.DiscardHandler)}
@@ -149,7 +204,7 @@ func (w *bubble) start(id string, change ...func(*registry.Config)) *replica {
 		_ = control.Close()
 		r.ended <- err
 	}()
-	w.t.Cleanup(func() { cancel(); <-gone })
+	w.t.Cleanup(func() { r.cut(false); cancel(); <-gone })
 	synctest.Wait()
 	return r
 }
@@ -198,6 +253,11 @@ func (r *replica) failures(op string) float64 {
 	return -1
 }
 
+// nobody is a socket that nobody minds.
+var nobody = registry.Socket{Close: func() error { return nil }}
+
+func (r *replica) Register(id string) *registry.Claim { return r.Registry.Register(id, nobody) }
+
 func (r *replica) register(t *testing.T, imei string) *registry.Claim {
 	c := r.Register(imei)
 	require.NoError(t, c.Wait(t.Context()))
@@ -215,11 +275,9 @@ func (r *replica) registerMany(t *testing.T, n int) []*registry.Claim {
 	return claims
 }
 
-// frame receives and acknowledges one frame of the device.
-func frame(c *registry.Claim) {
-	c.FrameReceived()
-	synctest.Wait()
-	c.FrameAcked()
+// touch has an entry checked.
+func touch(c *registry.Claim) {
+	c.Touch()
 	time.Sleep(2 * time.Second) // of the bubble
 	synctest.Wait()
 }

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -11,132 +10,176 @@ import (
 // and again.
 const maxID = 1024
 
-// ErrIDTooLong is returned by Claim.Wait for an id of more than 1024 bytes. Such a socket is not
-// written, and cannot be looked up.
-var ErrIDTooLong = errors.New("registry: the id of a socket has more than 1024 bytes")
+// Reasons for which a claim has ended; see Claim.Err.
+var (
+	// ErrReleased means that Release was called.
+	ErrReleased = errors.New("registry: the claim was released")
+	// ErrNoAnswer means that another replica has an older socket of the id, and Socket.Ping failed
+	// here.
+	ErrNoAnswer = errors.New("registry: the socket did not answer a ping")
+	// ErrTaken means that a writer that lives and answers no questions has written its own name over
+	// the id. A client that connects again overwrites that.
+	ErrTaken = errors.New("registry: another writer has taken the id")
+	// ErrStopping means that Run's context has ended, or Run.
+	ErrStopping = errors.New("registry: this replica stops")
+	// ErrIDTooLong means that the id has more than 1,024 bytes. It is not written.
+	ErrIDTooLong = errors.New("registry: the id of a socket has more than 1024 bytes")
+)
 
-// ErrReleased is returned by Claim.Wait if the claim, or Run, ended before the registration landed.
-var ErrReleased = errors.New("registry: claim was released")
+// MovedError means that the id has a newer socket at the instance To, which may be this one. Tell the
+// client not to connect again: if two clients share an id, each would take it from the other.
+type MovedError struct{ To string }
+
+func (e MovedError) Error() string { return "registry: a newer socket of this id is at " + e.To }
+
+// A Socket is what the registry may do with a socket.
+type Socket struct {
+	// Close ends the socket. Required. It is called at most once, in a goroutine of its own, when
+	// the claim ends other than by Release. It may return before the socket has ended, and be under
+	// way when Release is called.
+	Close func() error
+	// Ping returns nil only if the other end has answered this call, for example a WebSocket ping
+	// with a number of its own. Messages that arrive meanwhile may have waited in some buffer and
+	// prove nothing. If set, it is called, in a goroutine of its own, before an older socket of
+	// another replica is closed for this one; if it fails, this one is closed. So a handshake that
+	// was read late closes nothing. It must return when ctx ends, after five seconds.
+	Ping func(ctx context.Context) error
+}
 
 // A Claim is a socket's hold on the registration of its id, whatever Redis does. Only Wait blocks.
 // All methods are safe for concurrent use.
 type Claim struct {
-	r      *Registry
-	made   time.Time
-	done   chan struct{} // closed when the entry has landed, or the claim has ended
-	landed bool          // the entry has landed; set before done is closed, never after
-	err    error         // why it never will; set before the claim is returned
+	r    *Registry
+	sock Socket
+	made time.Time // the handshake
 
 	// Guarded by Registry.mu.
-	h     *holding
-	heard time.Time // when the other end was last heard here: a frame, or the handshake
-	told  time.Time // when Config.OnDisplaced was last called for it
-	older bool      // superseded
-	// superseded is made when it is asked for: most claims need none.
-	superseded chan struct{}
+	h              *holding
+	at             int64 // made by the server's clock, and what it had stepped back until then; 0: unknown
+	landed, ended  event
+	why            error     // set when it ends
+	said, verified time.Time // when another owner was last answered, and when the last ping was
+	pinging        bool
 }
 
-// Register claims an id for this instance: the newest claim of an id wins, even on the same
-// replica. It never fails: the registration is written in the background, and healed later if Redis
-// is down. An id of more than 1024 bytes counts as a failed registration. A claim made after Run
-// ended is over at once.
-//
-// If the claim supersedes an older one of this replica, that one's Superseded is closed before
-// Register returns.
-func (r *Registry) Register(id string) *Claim {
-	c := newClaim(r, time.Now())
-	if len(id) > maxID {
-		return r.refuse(c, id)
+// An event happens at most once. Its channel is made when it is asked for: most need none.
+type event struct {
+	happened bool
+	c        chan struct{}
+}
+
+func (e *event) happen() {
+	if !e.happened && e.c != nil {
+		close(e.c)
 	}
+	e.happened = true
+}
+
+func (e *event) wait() <-chan struct{} {
+	if e.c == nil {
+		e.c = make(chan struct{})
+		if e.happened {
+			close(e.c)
+		}
+	}
+	return e.c
+}
+
+// Register claims an id for this instance, and calls nothing. The time of the call is the socket's
+// handshake: of all sockets of an id, on all replicas, the newest wins and the others are closed.
+// An older one of this replica is closed at once.
+//
+// It never fails: the registration is written in the background, and healed later if Redis is down.
+// The claim of an id that is too long, and one made after Run ended, is over at once. It panics if
+// s.Close is nil.
+func (r *Registry) Register(id string, s Socket) *Claim {
+	if s.Close == nil {
+		panic("registry: Register needs Socket.Close")
+	}
+	c := &Claim{r: r, sock: s, made: time.Now(), h: &holding{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if older := r.table.register(c, id); older != nil {
-		older.supersede()
+	if len(id) > maxID {
+		c.end(ErrIDTooLong)
+		r.metrics.failures.WithLabelValues("register").Inc()
+		r.longID.Do(func() {
+			r.log.Error("id is too long to register; its socket is closed",
+				"bytes", len(id), "most", maxID, "begins", id[:32])
+		})
+		return c
 	}
+	r.table.register(c, id)
 	r.claimed++
 	return c
 }
 
-func (r *Registry) refuse(c *Claim, id string) *Claim {
-	c.h, c.err = &holding{}, ErrIDTooLong
-	close(c.done)
-	r.metrics.failures.WithLabelValues("register").Inc()
-	r.longID.Do(func() {
-		r.log.Error("id is too long to register; the socket is served but not routable",
-			"bytes", len(id), "most", maxID, "begins", id[:32])
-	})
-	return c
+// end is called with mu held. The claim is in no table any more, or its owner has to release it.
+func (c *Claim) end(why error) {
+	if c.why != nil {
+		return
+	}
+	c.why = why
+	c.ended.happen()
+	if !errors.Is(why, ErrReleased) {
+		go func() { _ = c.sock.Close() }()
+	}
 }
 
-func newClaim(r *Registry, now time.Time) *Claim {
-	return &Claim{r: r, made: now, heard: now, done: make(chan struct{})}
-}
-
-// Wait returns nil once the registration has landed, ErrReleased if the claim or Registry.Run ended
-// before, ErrIDTooLong, or the cause of ctx's end.
+// Wait returns nil once the registration has landed, Err if the claim ended before, or the cause of
+// ctx's end.
 func (c *Claim) Wait(ctx context.Context) error {
+	c.r.mu.Lock()
+	landed, ended := c.landed.wait(), c.ended.wait()
+	c.r.mu.Unlock()
 	select {
-	case <-c.done:
-	case <-c.r.ended:
+	case <-landed:
+	case <-ended:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if c.landed {
-		return nil
-	}
-	return cmp.Or(c.err, ErrReleased)
-}
-
-// Superseded is closed once the id has registered again on this replica: close this claim's socket.
-// For several sockets of one user register ids such as "user|device". A claim superseded before its
-// socket is known has the channel closed too. Other replicas do not close it; see
-// Config.OnDisplaced.
-func (c *Claim) Superseded() <-chan struct{} {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if c.superseded == nil {
-		c.superseded = make(chan struct{})
-		if c.older {
-			close(c.superseded)
-		}
+	if c.landed.happened {
+		return nil
 	}
-	return c.superseded
+	return c.why
 }
 
-// supersede is called once, with mu held.
-func (c *Claim) supersede() {
-	c.older = true
-	if c.superseded != nil {
-		close(c.superseded)
-	}
+// Done is closed when the claim has ended.
+func (c *Claim) Done() <-chan struct{} {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	return c.ended.wait()
 }
 
-// Release hands the id back. It may be called again. It changes nothing unless the claim is the
-// newest of its id.
+// Err returns why the claim has ended, nil if it has not: a MovedError, ErrReleased, ErrNoAnswer,
+// ErrTaken, ErrStopping, ErrReplaced or ErrIDTooLong.
+func (c *Claim) Err() error {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	return c.why
+}
+
+// Release hands the id back: the socket has ended. It may be called again. It changes nothing unless
+// the claim is the newest of its id.
 func (c *Claim) Release() {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.table.release(c, time.Now())
+	c.end(ErrReleased)
 	if r.boot == "" {
 		r.changed.Broadcast() // nothing will be written; see drained
 	}
 }
 
-// FrameReceived reports a frame of the other end on this claim's socket. It has the entry checked,
-// at most once a second, so that a lost entry is back at the next frame; a frame too soon causes a
-// check within a second and interval/10. It may also complete the evidence against a foreign claim.
-func (c *Claim) FrameReceived() {
+// Touch reports that the socket is in use. It has the entry checked, at most once a second, so that
+// a lost one is back at the next message. If it comes too soon, the check follows within a second
+// and interval/10. It is a hint, and no evidence that the other end is there.
+func (c *Claim) Touch() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	c.r.table.frameReceived(c, time.Now())
-}
-
-// FrameAcked reports that a frame of the other end was acknowledged on this claim's socket.
-func (c *Claim) FrameAcked() {
-	c.r.mu.Lock()
-	defer c.r.mu.Unlock()
-	c.r.table.frameAcked(c)
+	c.r.table.touch(c, time.Now())
 }
 
 func closeOnce(c chan struct{}) {

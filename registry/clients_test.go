@@ -66,7 +66,7 @@ func TestClientsAtDifferentPlacesAreNamedAndNothingIsWritten(t *testing.T) {
 			t.Parallel()
 			var log records
 			r, ended := runsAndLogs(t, slog.New(slog.NewTextHandler(&log, nil)), data, here.Options())
-			r.Register("imei-1")
+			r.Register("imei-1", nobody)
 			<-r.Started()
 			for range 3 { // it goes on, and says so each time
 				require.Eventually(t, func() bool { return r.Status().Failing["heartbeat"] != "" }, 30*time.Second, time.Millisecond)
@@ -116,7 +116,7 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 			}
 			r, _ := runsWith(t, dials(&data), dials(&control))
 			for i := range 200 {
-				require.NoError(t, r.Register(fmt.Sprint("imei-", i)).Wait(ctx))
+				require.NoError(t, r.Register(fmt.Sprint("imei-", i), nobody).Wait(ctx))
 			}
 			k, a, b := r.Layout(), was.Client(), next.Client()
 			seen := r.Newest()
@@ -137,11 +137,11 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 				return b.HExists(ctx, k.Registry(), "imei-7").Val() && b.HExists(ctx, k.Registry(), "imei-77").Val()
 			}
 			for !back() { // writes at the former primary do not hide what it lacks
-				busy := r.Register("busy")
+				busy := r.Register("busy", nobody)
 				require.NoError(t, busy.Wait(ctx))
 				busy.Release()
 			}
-			require.NoError(t, r.Register("new").Wait(ctx))
+			require.NoError(t, r.Register("new", nobody).Wait(ctx))
 			require.Eventually(t, func() bool {
 				return b.HGet(ctx, k.Registry(), "new").Val() == r.Instance() && len(r.Status().Failing) == 0
 			}, 30*time.Second, time.Millisecond)
@@ -181,7 +181,7 @@ func TestFleetsInTwoDatabasesDoNotHearEachOther(t *testing.T) {
 	second := srv.Options()
 	second.DB = 2
 	r, _ := runsWith(t, second, second)
-	require.NoError(t, r.Register("x").Wait(ctx))
+	require.NoError(t, r.Register("x", nobody).Wait(ctx))
 	k := r.Layout()
 	sub := srv.Client().PSubscribe(ctx, "*")
 	defer sub.Close()
@@ -190,7 +190,7 @@ func TestFleetsInTwoDatabasesDoNotHearEachOther(t *testing.T) {
 	admin := redis.NewClient(second)
 	defer admin.Close()
 	require.NoError(t, admin.HSet(ctx, k.Registry(), "y", "r2", "z", "r3").Err())
-	require.NoError(t, r.Register("y").Wait(ctx)) // r2 is told
+	require.NoError(t, r.Register("y", nobody).Wait(ctx)) // r2 is told
 	require.NoError(t, admin.HSet(ctx, k.Registry(), "x", "r2").Err())
 	for want := map[string]bool{"db2:" + k.Heartbeat("r2"): true}; len(want) > 0; {
 		m, err := sub.ReceiveMessage(ctx)

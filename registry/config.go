@@ -58,17 +58,6 @@ type Config struct {
 	// Drain is how long Run keeps beating after its context ended, waiting for claims to be
 	// released (default 10s).
 	Drain time.Duration
-	// OnDisplaced, if set, is called for an id held here that another instance, owner, heard
-	// later: most likely the socket here is half open. Find out, by a minute of silence for
-	// example, and if so release the claim: while the entry still names this instance, only that
-	// makes the id routable. One that speaks here after all is taken back.
-	//
-	// If this user may publish and subscribe, the call follows within moments, otherwise within one
-	// janitor interval and eleven heartbeat intervals. It is not repeated for a claim within five
-	// minutes, unless the id was heard here meanwhile. It must not block, and may be called
-	// concurrently. Without it, a silent client whose entry wrongly names this instance is routable
-	// again only when the socket here ends.
-	OnDisplaced func(id, owner string)
 	// OnReconciled, if set, is called when all that this replica holds is in Redis again, after
 	// Redis may have lost entries, a call failed, or an entry was put back. Put back then what you
 	// keep in Redis beside the entries, such as an index by user: it may be lost too. After a

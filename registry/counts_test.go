@@ -135,7 +135,7 @@ func TestAnIDThatIsTooLongIsRefusedAndCountedAndNoOtherDeviceSuffers(t *testing.
 		refused, other := r.Register(long), r.Register(long[1:])
 		require.ErrorIs(t, refused.Wait(t.Context()), registry.ErrIDTooLong)
 		require.NoError(t, other.Wait(t.Context()))
-		frame(refused)
+		touch(refused)
 		refused.Release()
 		refused.Release()
 		require.EqualValues(t, 1, r.failures("register"))

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,123 +18,181 @@ import (
 )
 
 const (
-	// tellAgain is the shortest time between two calls of Config.OnDisplaced for a claim whose
-	// id was not heard meanwhile.
-	tellAgain = 5 * time.Minute
 	// toldPrefix starts a message about ids in dispute; see compare. Any other message is a list of
-	// ids that another owner has taken over; see owner.lua.
+	// ids that another owner has taken over; see register.lua.
 	toldPrefix = "/"
-	// heardWord, in place of the pairs, starts the ids that the sender was asked about and deals
-	// with. Older versions ignore such a message.
+	// heardWord, in place of the time and the pairs, starts the ids with which the sender deals: it
+	// does not hold them, or has to find out.
 	heardWord  = "heard"
 	askTimeout = time.Second
+	// pingTimeout is how long a socket has to answer a Ping.
+	pingTimeout = 5 * time.Second
+	// pingCounts is how long an answered one counts: long enough for the message that reports it.
+	pingCounts = 2 * time.Second
+	// answerEvery is the shortest time between two answers about a claim. Owners whose clocks differ
+	// would talk for ever.
+	answerEvery = time.Second
 )
 
 // A dispute is about an id held here whose entry names another instance.
 type dispute struct {
-	owner   string
-	asked   time.Time
-	unheard bool // alive, but may not have received the last question
-	silent  bool // it had no heartbeat then; see outlived
+	owner  string
+	ask    time.Time     // not before
+	pause  time.Duration // before the question after that
+	asked  time.Time     // the first question that it has not dealt with since
+	until  int64         // when its heartbeat would have expired then
+	silent bool          // it had no heartbeat; see outlived
 }
 
-type displacement struct{ id, owner string }
+// Instead of the time at which a heartbeat expires.
+const (
+	absent  = 0 // there is none
+	forever = math.MaxInt64
+)
 
-// isForeign: only proof takes the entry back.
 func (t *table) isForeign(h *holding, owner string, now time.Time) {
-	if h.dispute == nil || h.dispute.owner != owner {
-		t.set(h, contested)
-		h.dispute = &dispute{owner: owner}
-	}
-	if h.state == contested { // otherwise keep the proof that has arrived meanwhile
-		t.set(h, foreign)
-	}
-	if now.Sub(h.dispute.asked) >= t.interval {
-		h.dispute.asked = now
-		t.asks[owner] = append(t.asks[owner], h.claim)
-		wait.Nudge(t.talk)
-	}
-}
-
-// proof reports whether there is proof against the other instance's claim, and drops proof whose
-// last frame is more than a second old.
-func (t *table) proof(h *holding, now time.Time) bool {
-	if h.state != proven {
-		return false
-	}
-	if wait.Age(h.claim.heard, now) < fresh {
-		return true
-	}
 	t.set(h, foreign)
-	return false
-}
-
-func (t *table) displace(h *holding, owner string, now time.Time) {
-	if c := h.claim; now.Sub(c.told) >= tellAgain || c.heard.After(c.told) {
-		c.told = now
-		t.displaced = append(t.displaced, displacement{h.id, owner})
+	if h.dispute == nil || h.dispute.owner != owner {
+		h.dispute = &dispute{owner: owner, pause: t.interval / 10}
+	}
+	if d := h.dispute; !now.Before(d.ask) {
+		d.ask, d.pause = now.Add(d.pause), min(2*d.pause, t.interval)
+		t.ask(h.claim, owner)
 	}
 }
 
-// compare compares another owner's message with this owner's records; see "Two owners of one id" in
-// the package documentation. The caller sends the ids heard later here, and confirms those in
-// heard.
-func (t *table) compare(other string, pairs []string, now time.Time) (later []*Claim, heard []string) {
-	for i := 0; i+1 < len(pairs); i += 2 {
-		theirs, err := strconv.ParseInt(pairs[i], 10, 64)
-		if err != nil {
+func (t *table) ask(c *Claim, owner string) {
+	t.asks[owner] = append(t.asks[owner], c)
+	wait.Nudge(t.talk)
+}
+
+func (t *table) answer(c *Claim, owner string, now time.Time) {
+	c.said = now
+	t.ask(c, owner)
+}
+
+func (t *table) confirm(h *holding, owner string) {
+	t.heard[owner] = append(t.heard[owner], word(h.id))
+	wait.Nudge(t.talk)
+}
+
+// yield has the entry of an id that is not held taken out, and the owner of a newer socket told: now,
+// and when that is done.
+func (t *table) yield(h *holding, owner string) {
+	if h.state != forgotten { // there is something to take out
+		t.lost[h] = owner
+	}
+	t.confirm(h, owner)
+}
+
+func (t *table) out(h *holding) {
+	if owner, lost := t.lost[h]; lost {
+		delete(t.lost, h)
+		t.confirm(h, owner)
+	}
+}
+
+// compare compares another owner's handshakes with those here; see "Two sockets of one id" in the
+// package documentation. The caller pings the claims that it returns, and then answers.
+func (t *table) compare(other string, words []string, now time.Time) (newer []*Claim) {
+	at, err := strconv.ParseInt(words[0], 10, 64)
+	if err != nil || !t.clock.agrees(at, now) {
+		return nil // it will ask again
+	}
+	for pair := range slices.Chunk(words[1:], 2) {
+		theirs, err := strconv.ParseInt(pair[0], 10, 64)
+		if err != nil || len(pair) < 2 {
 			break // not a message of ours
 		}
-		id := unword(pairs[i+1])
+		answers := theirs > 0
+		theirs = max(theirs, -theirs)
+		id := unword(pair[1])
 		h := t.holdings[id]
 		if h == nil || h.claim == nil {
-			t.named(id, 0)
-			heard = append(heard, pairs[i+1])
+			t.yield(t.named(id, 0), other)
 			continue
 		}
-		ours := wait.Age(h.claim.heard, now).Milliseconds()
+		c, ours := h.claim, t.clock.handshake(h.claim)
 		asked := h.dispute != nil && h.dispute.owner == other
 		if asked {
-			h.dispute.unheard = false
+			h.dispute.asked = time.Time{}
 		}
+		older := ours < theirs || ours == theirs && asked // if equal, the entry's owner keeps it
 		switch {
-		case ours > theirs || ours == theirs && asked: // if equal, the entry's owner keeps it
-			t.displace(h, other, now)
-			if !asked {
-				heard = append(heard, pairs[i+1])
-			}
-		case !asked:
-			later = append(later, h.claim)
+		case older && answers:
+			t.lose(c, MovedError{other}, now)
+			t.yield(h, other)
+		case c.pinging || now.Sub(c.said) < answerEvery:
+			t.confirm(h, other)
+		case older || c.answers(now):
+			t.answer(c, other, now)
+		default:
+			c.pinging = true
+			newer = append(newer, c)
+			t.confirm(h, other)
 		}
 	}
-	return later, heard
+	return newer
 }
 
-func (t *table) wasHeard(owner string, ids []string) {
+// answers reports whether a socket just answered a ping, or cannot be asked.
+func (c *Claim) answers(now time.Time) bool {
+	return c.sock.Ping == nil || wait.Age(c.verified, now) <= pingCounts
+}
+
+// ping finds out whether the newer socket is there, before the older one is closed for it.
+func (r *Registry) ping(ctx context.Context, c *Claim, other string) {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	err := c.sock.Ping(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, h := time.Now(), c.h
+	c.pinging = false
+	switch {
+	case h.claim != c:
+	case err != nil:
+		r.table.lose(c, fmt.Errorf("%w: %w", ErrNoAnswer, err), now)
+		r.table.yield(h, other)
+	default:
+		c.verified = now
+		r.table.answer(c, other, now)
+	}
+}
+
+func (t *table) wasHeard(owner string, ids []string, now time.Time) {
 	for _, id := range ids {
 		if h := t.holdings[unword(id)]; h != nil && h.dispute != nil && h.dispute.owner == owner {
-			h.dispute.unheard = false
+			h.dispute.asked = time.Time{}
+			t.enqueue(h, false) // it may be out by now
 		}
 	}
 }
 
-// answered notes whether another owner, which was sent a question, certainly received it, and
-// whether it is alive. If it is, but did not receive two in a row, have the socket here checked.
-func (t *table) answered(owner string, claims []*Claim, heard, lives bool, now time.Time) {
+// wasAsked notes that another owner was sent a question, and when its heartbeat expires. If it has
+// dealt with none for two intervals, and has beaten meanwhile, it is a plain writer, which never will:
+// it keeps the id. A live client connects again, which overwrites.
+func (t *table) wasAsked(owner string, claims []*Claim, until int64, now time.Time) {
 	for _, c := range claims {
 		d := c.h.dispute
 		if c.h.claim != c || d == nil || d.owner != owner {
 			continue
 		}
-		if lives && !heard && d.unheard {
-			t.displace(c.h, owner, now)
+		d.silent = until == absent && validInstance(owner)
+		beaten := until == forever || until-d.until > t.interval.Milliseconds()/2
+		switch {
+		case until == absent:
+			d.asked = time.Time{}
+		case d.asked.IsZero():
+			d.asked, d.until = now, until
+		case beaten && now.Sub(d.asked) >= 2*t.interval:
+			t.lose(c, ErrTaken, now)
 		}
-		d.unheard, d.silent = lives && !heard, !lives && validInstance(owner)
 	}
 }
 
-// listen receives messages of other owners. They only save time: a later check makes up for a lost
-// one.
+// listen receives messages of other owners. They only save time: questions are repeated, and a later
+// check makes up for the others.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id)), Silence: r.cfg.HeartbeatTTL, Log: r.log,
@@ -144,34 +204,28 @@ func (r *Registry) listen(ctx context.Context) error {
 
 func (r *Registry) told(ctx context.Context, words []string) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
-	if !disputed {
+	switch {
+	case !disputed:
 		for _, w := range words {
 			if h := r.table.holdings[unword(w)]; h != nil {
 				r.table.checkStanding(h)
 			}
 		}
-		r.mu.Unlock()
-		return
+	case len(words) < 2:
+	case words[1] == heardWord:
+		r.table.wasHeard(other, words[2:], now)
+	default:
+		for _, c := range r.table.compare(other, words[1:], now) {
+			go r.ping(ctx, c, other)
+		}
 	}
-	defer r.tellDisplaced()
-	defer r.mu.Unlock()
-	if len(words) > 1 && words[1] == heardWord {
-		r.table.wasHeard(other, words[2:])
-		return
-	}
-	later, heard := r.table.compare(other, words[1:], time.Now())
-	if len(later) > 0 {
-		r.table.asks[other] = append(r.table.asks[other], later...)
-	}
-	if len(heard) > 0 {
-		r.table.heard[other] = append(r.table.heard[other], heard...)
-	}
-	wait.Nudge(r.table.talk)
 }
 
 // talk asks other owners about ids in dispute and answers their questions. A question that could
-// not be sent is repeated after an interval.
+// not be sent is repeated.
 func (r *Registry) talk(ctx context.Context) error {
 	for {
 		select {
@@ -186,7 +240,6 @@ func (r *Registry) talk(ctx context.Context) error {
 		if err := r.converse(ctx, asks, heard); err != nil {
 			r.log.Debug("could not message other owners", "error", err)
 		}
-		r.tellDisplaced()
 	}
 }
 
@@ -194,76 +247,71 @@ func (r *Registry) talk(ctx context.Context) error {
 func (r *Registry) converse(ctx context.Context, asks map[string][]*Claim, heard map[string][]string) error {
 	for owner, ids := range heard {
 		for ids := range slices.Chunk(ids, batchSize) {
-			msg := fmt.Appendf(nil, "%s%s %s %s", toldPrefix, r.id, heardWord, strings.Join(ids, " "))
-			if _, _, err := r.message(ctx, owner, msg); err != nil {
+			if _, err := r.message(ctx, owner, heardWord+" "+strings.Join(ids, " ")); err != nil {
 				return err
 			}
 		}
 	}
 	for owner, claims := range asks {
-		r.log.Debug("entries name another instance", "owner", owner, "devices", len(claims))
+		r.log.Debug("two sockets of one id", "owner", owner, "devices", len(claims))
 		for claims := range slices.Chunk(claims, batchSize) {
-			heard, lives, err := r.message(ctx, owner, r.ages(claims))
+			left, err := r.message(ctx, owner, r.handshakes(claims))
 			if err != nil {
 				return err
 			}
 			r.mu.Lock()
-			r.table.answered(owner, claims, heard, lives, time.Now())
+			now, until := time.Now(), int64(absent)
+			switch {
+			case left > 0:
+				until = r.table.clock.when(now.Add(left))
+			case left == -1: // it never expires
+				until = forever
+			}
+			r.table.wasAsked(owner, claims, until, now)
 			r.mu.Unlock()
 		}
 	}
 	return nil
 }
 
-func (r *Registry) ages(claims []*Claim) []byte {
-	msg := append(make([]byte, 0, 32*(len(claims)+1)), toldPrefix+r.id...)
+func (r *Registry) handshakes(claims []*Claim) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
+	msg := fmt.Append(make([]byte, 0, 32*(len(claims)+1)), r.table.clock.when(now))
 	for _, c := range claims {
+		at := r.table.clock.handshake(c)
+		if !c.answers(now) {
+			at = -at
+		}
 		if c.h.claim == c {
-			msg = fmt.Appendf(msg, " %d %s", wait.Age(c.heard, now).Milliseconds(), word(c.h.id))
+			msg = fmt.Appendf(msg, " %d %s", at, word(c.h.id))
 		}
 	}
-	return msg
+	return string(msg)
 }
 
-// message publishes to another owner, and returns whether that certainly listens, and whether it
-// has a heartbeat. On a Cluster, PUBLISH counts the listeners of one node only.
-func (r *Registry) message(ctx context.Context, owner string, msg []byte) (heard, lives bool, err error) {
+// message publishes to another owner, and returns what PTTL says of its heartbeat.
+func (r *Registry) message(ctx context.Context, owner, words string) (left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	key := r.keys.Heartbeat(owner)
 	at, err := keyless.At(ctx, r.cfg.Client, key)
 	if err != nil {
-		return false, false, err
+		return 0, err
 	}
 	pipe := at.Pipeline()
-	listeners, there := pipe.Publish(ctx, keyless.Channel(r.cfg.Client, key), msg), pipe.Exists(ctx, key)
+	sent := pipe.Publish(ctx, keyless.Channel(r.cfg.Client, key), toldPrefix+r.id+" "+words)
+	beats := pipe.PTTL(ctx, key)
 	if err := together.Exec(ctx, pipe); err != nil {
-		return false, false, err
+		return 0, err
 	}
-	if err := listeners.Err(); err != nil && !together.Answered(err) { // not allowed, or renamed
-		return false, false, err
-	}
-	return listeners.Val() > 0, there.Val() > 0, there.Err()
-}
-
-func (r *Registry) tellDisplaced() {
-	r.mu.Lock()
-	displaced := r.table.displaced
-	r.table.displaced = nil
-	r.mu.Unlock()
-	if r.cfg.OnDisplaced != nil {
-		for _, d := range displaced {
-			r.cfg.OnDisplaced(d.id, d.owner)
-		}
-	}
+	return beats.Val(), errors.Join(sent.Err(), beats.Err())
 }
 
 // In messages between owners, ids are words separated by single spaces. An id may be any
 // string, so it is escaped as in a URL: "%" and two hex digits for a space, a control character, a
-// "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. owner.lua
+// "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. register.lua
 // escapes in the same way.
 
 func word(id string) string {
@@ -296,21 +344,19 @@ func unword(word string) string {
 	return word
 }
 
-// If the entry of a held id names a dead instance, it is overwritten without evidence. heal.lua
+// If the entry of a held id names a dead instance, it is overwritten whoever is newer. heal.lua
 // decides by its record. Its attempts also listen: without janitors, an owner may take over, too.
 
 // outlived reports whether to overwrite the entry of a held id if the instance that it names is
 // dead. One batch per retry is enough to listen and find out.
 func (t *table) outlived(h *holding, now time.Time) bool {
-	return h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)
+	return h.dispute != nil && h.dispute.silent && !now.Before(t.outliveAt)
 }
-
-func (o op) outliving() bool { return o.h.dispute != nil && o.h.dispute.owner == o.dead }
 
 func (t *table) notYet(ops []op, now time.Time) {
 	t.outliveAt = now.Add(t.interval / 20)
 	for _, o := range ops {
-		if o.h.claim == o.claim && o.h.state.disputed() {
+		if o.h.claim == o.claim && o.h.state == foreign {
 			t.enqueue(o.h, false)
 		}
 	}

@@ -7,10 +7,8 @@
 //	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
 //	go reg.Run(ctx)                       // beats and heals until ctx ends; then a goodbye
 //
-//	claim := reg.Register(id)             // one per socket; never blocks
-//	defer claim.Release()
-//	claim.FrameReceived()                 // for each message of the other end
-//	claim.FrameAcked()                    // for each answer to it
+//	claim := reg.Register(id, registry.Socket{Close: conn.Close}) // never blocks
+//	defer claim.Release()                 // when the socket ends
 //
 //	owner, err := reg.Lookup(ctx, id)     // from any replica: where is this socket?
 //
@@ -23,7 +21,7 @@
 //
 //	socket opens   Register       ─► table ─ queue ─► register.lua  HSET entry, SADD index, heartbeat
 //	               Claim.Wait     ◄─ table ◄─ reply ─ landed
-//	frame arrives  FrameReceived  ─► table ─ queue ─► lookup.lua    lost: heal.lua; foreign: evidence
+//	in use         Touch          ─► table ─ queue ─► lookup.lua    lost: heal.lua; foreign: dispute
 //	socket closes  Release        ─► table ─ queue ─► release.lua   HDEL if it is ours, SREM
 //	every beat     beat.lua ─ reply ─ surprise ─► lookup.lua of everything, SSCAN of the index
 //	process dies   its heartbeat expires ─► quickway.go, fullscan.go ─► batcher.go ─► evict.lua
@@ -31,9 +29,9 @@
 // To follow one id, read in this order:
 //
 //   - claim.go: the calls of a socket.
-//   - table.go: this replica's ids, each in one of ten states, without I/O or a clock. batch.go
-//     decides what to write next and records the outcome; dispute.go handles entries that name
-//     another instance.
+//   - table.go: this replica's ids, each in one of seven states, without I/O or a clock. batch.go
+//     decides what to write next and records the outcome; dispute.go settles which of two sockets
+//     of an id is newer, by clock.go.
 //   - writer.go, heartbeat.go and reconcile.go: the loops around the table. They call the scripts
 //     (scripts.go, starting with record.lua and owner.lua).
 //   - internal/sweeps: the leader's work when an owner is dead. quickway.go and fullscan.go find
@@ -45,38 +43,50 @@
 // decided when its batch is made, from the newest claim: a burst of opens and closes becomes one
 // write, and the late close of an old socket undoes nothing.
 //
-// # Registration, healing, evidence
+// # Registration and healing
 //
 // A fresh registration overwrites any entry. If it has not landed at the first try, within a second
-// of the handshake, healing takes over, which never overwrites a claim unseen. It takes an entry
-// back from another instance only on fresh evidence: after seeing the foreign claim, this replica
-// acknowledged a frame and then received another, so this socket really is the live one. The
-// write compares with the foreign value that was seen. Evidence counts for one second after that
-// frame. A failed call drops it; the foreign claim must then be seen again.
+// of the handshake, healing takes over, which writes only what is absent. It never replaces a
+// living instance.
 //
-// An entry that names a dead instance needs no evidence. heal.lua overwrites it if the instance has
-// no heartbeat, by its record was silent for its TTL or left with a goodbye, and could have beaten
+// An entry that names a dead instance is overwritten: heal.lua checks that the instance has no
+// heartbeat, by its record was silent for its TTL or left with a goodbye, and could have beaten
 // since Redis is heard (doubt.Record.Takes). That works whoever leads, while sweeping is paused,
 // and whatever is in doubt about others.
 //
-// # Two owners of one id
+// # Two sockets of one id
 //
-// An owner that overwrites an entry notifies the former owner (PUBLISH on the channel named like
-// its heartbeat), which then checks the entry. An id held here whose entry names another instance
-// is in dispute: most likely one of the two sockets is half open, and a silent client does not show
-// which. So this owner asks the other on its channel: "/<own id>", then pairs of the ms since it
-// heard an id (a frame, or the handshake) and the id, as a word (see word).
+// The newest handshake wins, and the other socket is closed. A handshake is the call of Register,
+// in the server's time, which every reply tells. What a socket receives or sends counts for
+// nothing: bytes may have waited in buffers, and a write succeeds into a half-open socket. So an
+// older socket never wins, unless a newer one with a Ping did not answer it. A Ping that lies only
+// gives what happens without one.
 //
-// The owner that heard the id earlier calls Config.OnDisplaced. If the asked owner heard it
-// later, it answers in the same form; an answer gets no answer. An owner that does not hold the
-// id hands the entry back, and the asking owner writes its own within interval/10. In both
-// other cases the asked owner confirms: "/<own id> heard", then the ids. Questions are repeated
-// once an interval, so lost messages do no harm. If two in a row go unconfirmed by a live owner,
-// the asking owner calls its own OnDisplaced: an owner without Config.OnDisplaced does not listen.
-// PUBLISH proves nothing here: on a Cluster it counts the listeners of one node, and a cut link
-// loses messages.
+// On one replica the older socket is closed at once. An owner that overwrites an entry notifies the
+// former owner (PUBLISH on the channel named like its heartbeat), which then checks the entry. An
+// owner whose entry names another instance asks that one on its channel: "/<own id>", the server's
+// time, then pairs of the time of a handshake, negative if the socket could be pinged first, and
+// the id, as a word (see word). The asked owner:
+//
+//   - ignores the message if its own reading of the server's time differs by more than a second: the
+//     message was slow, or somebody has not noticed yet that the clock has stepped.
+//   - ends its claim if that is older, releases the entry, compared, and confirms, at once and when
+//     the entry is out: "/<own id> heard", then the ids. Likewise if it does not hold the id. The
+//     asking owner restores its own entry at the second. Of two equal ones, the one that the entry
+//     names stays.
+//   - answers in the same form if its own is newer, after a ping that succeeded; or older, and the
+//     other one is not pinged yet. If the ping fails, it ends its own claim. It answers once a
+//     second about an id, and otherwise confirms.
+//
+// Questions are repeated after interval/10 and then less often, down to once an interval, so lost
+// messages do no harm. If an owner deals with none for two intervals, and beats meanwhile, it is
+// a plain writer (HSET and SET of its own). It keeps the id, and the claim ends with ErrTaken: a live
+// client connects again, which overwrites.
 //
 // Asking has its own goroutine and a deadline of a second, so no write waits for it.
+//
+// A handshake is stamped when its first write is answered, so it grows no younger while a machine is
+// suspended. If the server's clock steps back, what is older goes back as well.
 //
 // # Records
 //
@@ -121,24 +131,26 @@
 //
 // At start a process draws a boot token from the server, above that of any earlier life, even if
 // the server's clock went back. Every script compares it: the newest boot wins, and hands back what
-// its former life left. An older process ends with ErrSuperseded, writes nothing more and hands
+// its former life left. An older process ends with ErrReplaced, writes nothing more and hands
 // nothing back.
 //
 // # What is guaranteed, and what is not
 //
 //   - Every entry is written in the same step as its owner's heartbeat (S5).
-//   - A release, and a heal without evidence, never change an entry that names another instance
-//     (S2).
+//   - A release never changes an entry that names another instance, a heal none that names a living
+//     one (S2).
 //   - While Redis is down, replicas hold and serve their sockets, and count failures. Within one
 //     heartbeat interval of Redis answering, everything held is back.
 //   - A registration alone is not durable: an asynchronous failover may lose it, and it is then
 //     healed.
 //   - An owner that is silent for a whole TTL is dead to everybody else: its entries may be
 //     deleted, or taken over by an owner that also has a socket of the id. They come back when
-//     it beats again; those taken over, on evidence.
+//     it beats again; those taken over, if its handshakes are newer.
 //   - Between an id's move and its new registration, the entry names the former owner.
-//   - A message slower than an id's move may blame the wrong socket for being half open. If that
-//     socket then stays silent for as long as OnDisplaced's receiver waits, it is closed, and the
-//     client reconnects.
+//   - A handshake that was read late, by a process that was stopped, may be the newest and dead. A
+//     Ping finds that. Without one the live socket is closed, and is the newest when it connects
+//     again.
+//   - A half-open socket without a rival stays: only TCP_USER_TIMEOUT or pings of the service end it.
+//   - Two clients that share an id and reconnect without end take it from each other each time.
 //   - With NoReverseIndex a late write is searched for only for one TTL after it failed.
 package registry

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 
 	"github.com/alicebob/miniredis/v2"
@@ -41,13 +42,12 @@ func Example() {
 	})
 	<-reg.Started() // open your listeners now
 
-	claim := reg.Register("356307042441013") // a socket has identified itself as this device
+	conn, _ := net.Pipe() // a socket has identified itself as this device
+	claim := reg.Register("356307042441013", registry.Socket{Close: conn.Close})
 	// a real service waits for a second at most, then serves the device anyway
 	if err := claim.Wait(ctx); err != nil {
 		panic(err)
 	}
-	claim.FrameReceived()
-	claim.FrameAcked()
 	owner, err := reg.Lookup(ctx, "356307042441013")
 	fmt.Println(owner.Instance, owner.Live, err)
 

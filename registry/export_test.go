@@ -15,7 +15,7 @@ func (r *Registry) Remembered() int {
 	for _, s := range t.shards {
 		placed += len(s)
 	}
-	return max(len(t.holdings), len(t.again), placed, t.queued(), len(t.asks), len(t.heard), len(t.displaced))
+	return max(len(t.holdings), len(t.again), placed, t.queued(), len(t.asks), len(t.heard), len(t.lost))
 }
 
 // Miscounted returns the counter that differs from a walk over all devices, or "".
@@ -43,7 +43,7 @@ func (t *table) miscounted() string {
 		switch {
 		case !d.state.agreed() && !again:
 			return d.id + " is not as it should be, and is not tried again"
-		case d.state.held() != (d.claim != nil), d.state.disputed() != (d.dispute != nil):
+		case d.state.held() != (d.claim != nil), (d.state == foreign) != (d.dispute != nil):
 			return fmt.Sprintf("%s has state %d, claim %v, dispute %v", d.id, d.state, d.claim, d.dispute)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // fail counts a failure. It logs the first of an outage, by whichever operation, and the first
 // refusal, since somebody has to act on that. recovered ends the outage. Callers hold mu.
 func (r *Registry) fail(op string, err error, n int) {
-	if errors.Is(err, ErrSuperseded) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, ErrReplaced) || errors.Is(err, context.Canceled) {
 		return // reported elsewhere, or the end of Run
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))

@@ -58,7 +58,7 @@ func (r *Registry) beats(ctx context.Context) error {
 				r.mu.Unlock()
 				turn++
 			}
-			r.endIfSuperseded(err)
+			r.endIfReplaced(err)
 		}
 		r.retry()
 		r.tellReconciled()
@@ -145,6 +145,7 @@ func (r *Registry) sendBeat(ctx context.Context, alone bool, more ...any) (reply
 		return r.own(ctx, beatScript, more...)
 	}
 	keys, args := r.owning(0, more...)
+	sent := time.Now()
 	var beat *redis.Cmd
 	err := r.others.Do(ctx, min(r.cfg.HeartbeatInterval/100, apart), func(pipe redis.Pipeliner) {
 		beat = beatScript.EvalSha(ctx, pipe, keys, args...)
@@ -155,7 +156,7 @@ func (r *Registry) sendBeat(ctx context.Context, alone bool, more ...any) (reply
 	if err != nil && beat.Err() == nil {
 		return reply{}, err
 	}
-	return r.owned(beat)
+	return r.owned(sent, beat)
 }
 
 // redial ends Control's connections: Client, which was dialed anew, still is where the newest beat
@@ -201,7 +202,7 @@ func (r *Registry) drawBoot(ctx context.Context) error {
 	}
 	keys, args = r.owning(0)
 	args[1] = token
-	if _, err := r.owned(hereScript.Run(ctx, r.cfg.Client, keys, args...)); err != nil {
+	if _, err := r.owned(time.Now(), hereScript.Run(ctx, r.cfg.Client, keys, args...)); err != nil {
 		return err
 	}
 	if !r.cfg.Unique {
@@ -240,7 +241,7 @@ func (r *Registry) retry() {
 			r.recovered("register")
 			r.recovered("release")
 		}
-		if r.table.healed() { // disputes may last
+		if r.table.count[unconfirmed] == 0 { // disputes may last
 			r.recovered("heal")
 		}
 	}
@@ -271,7 +272,7 @@ func (r *Registry) goodbye(ctx context.Context) error {
 		case err == nil:
 			r.log.Info("said goodbye", "left", left)
 			return nil
-		case errors.Is(err, ErrSuperseded):
+		case errors.Is(err, ErrReplaced):
 			return err
 		case ctx.Err() != nil:
 			r.log.Warn("goodbye failed; letting the heartbeat expire",

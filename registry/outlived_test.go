@@ -15,11 +15,11 @@ import (
 )
 
 // outlive tries once to restore entries over an instance that may be dead.
-func (o *owner) outlive(dead string, pairs ...any) reply {
+func (o *owner) outlive(dead string, ids ...any) reply {
 	o.t.Helper()
-	keys, args := o.owning(o.Newest(), append(pairs, o.Timing().Gap().Milliseconds())...)
+	keys, args := o.owning(o.Newest(), append(ids, o.Timing().Gap().Milliseconds())...)
 	keys = append(keys, o.heartbeats([]op{{dead: dead}, {dead: dead}})...)
-	got, err := o.owned(healScript.Run(o.t.Context(), o.cfg.Client, keys, args...))
+	got, err := o.owned(time.Now(), healScript.Run(o.t.Context(), o.cfg.Client, keys, args...))
 	require.NoError(o.t, err)
 	return got
 }
@@ -84,7 +84,7 @@ func TestAHealOverTheDeadDecidesByTheirRecords(t *testing.T) {
 				} else {
 					c.change(o)
 				}
-				got := o.outlive("x", "a", "x", "moved", "x", "gone", "x")
+				got := o.outlive("x", "a", "moved", "gone")
 				if !c.dead {
 					require.Equal(t, -1, got.count)
 					require.Equal(t, map[string]string{"a": "x", "moved": "y"}, o.entries())
@@ -108,14 +108,14 @@ func TestAHealOverTheDeadListensIfNobodyElseDoes(t *testing.T) {
 		silent := doubt.Record{Last: 1, TTL: 90_000, Due: 38_000, State: doubt.Holds}
 		require.NoError(t, o.c.HSet(ctx, o.keys.Beats(), "x", silent.String()).Err())
 		says := func(field string) string { return o.c.HGet(ctx, o.keys.Witness(), field).Val() }
-		require.Equal(t, -1, o.outlive("x", "a", "x").count)
+		require.Equal(t, -1, o.outlive("x", "a").count)
 		require.Equal(t, "gap", says("reason"))
 		require.NotEmpty(t, says("lost"))
 		since := says("since")
 		for age, renewed := range map[time.Duration]bool{o.Timing().Gap() * 3 / 4: true, o.Timing().Gap() / 4: false} {
 			last := time.Now().Add(-age).UnixMilli()
 			require.NoError(t, o.c.HSet(ctx, o.keys.Witness(), "since", 5, "last", last).Err())
-			require.Equal(t, 1, o.outlive("x", fmt.Sprint(age), "x").count)
+			require.Equal(t, 1, o.outlive("x", fmt.Sprint(age)).count)
 			require.Equal(t, renewed, says("last") != fmt.Sprint(last))
 			require.Equal(t, "5", says("since"))
 		}
@@ -130,7 +130,7 @@ func TestADisputeWithTheLivingDoesNotListen(t *testing.T) {
 		t.Parallel()
 		o := newOwner(t, w, "o")
 		require.NoError(t, o.c.Set(t.Context(), o.keys.Heartbeat("x"), "1/1", time.Minute).Err())
-		require.Equal(t, -1, o.outlive("x", "a", "x").count)
+		require.Equal(t, -1, o.outlive("x", "a").count)
 		require.Zero(t, o.c.Exists(t.Context(), o.keys.Witness()).Val())
 	})
 }
@@ -149,5 +149,5 @@ func TestAHealOverTheDeadNeedsNoRightToINFO(t *testing.T) {
 	poor := redis.NewClient(lease.Options(&options))
 	defer poor.Close()
 	o.cfg.Client = poor
-	require.Equal(t, 1, o.outlive("x", "a", "x").count)
+	require.Equal(t, 1, o.outlive("x", "a").count)
 }

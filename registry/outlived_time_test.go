@@ -123,8 +123,8 @@ func TestOfTheLivingNothingIsTakenOverWhateverTheWitnessHasHeard(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("new")
-		for i := range 7 { // by writers that do not listen to messages
-			w.Set(t.Context(), w.Heartbeat(fmt.Sprint("old-", i)), "1/1", 0)
+		for i := range 7 { // by processes that hang
+			w.Set(t.Context(), w.Heartbeat(fmt.Sprint("old-", i)), "1/1", 24*time.Hour)
 		}
 		outage(w, r, 70)
 		w.ticks(r)
@@ -166,47 +166,55 @@ func TestADeadInstanceWhoseChannelIsListenedToIsDead(t *testing.T) {
 func TestTwoThatHoldADeviceOfTheDeadFindOutWhoHasIt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		var at1, at2 sockets
-		r1, r2 := w.start("r1", at1.config), w.start("r2", at2.config)
-		at1.keep("imei-0", outage(w, r1, 1)[0]) // half open
+		r1, r2 := w.start("r1"), w.start("r2")
+		half := outage(w, r1, 1)[0]
 		time.Sleep(time.Minute)
-		c := at2.keep("imei-0", outage(w, r2, 1)[0])
+		c := outage(w, r2, 1)[0]
 		time.Sleep(r1.Timing().Grace() + 4*time.Minute)
 		synctest.Wait()
 		require.Equal(t, "r2", w.owner("imei-0"))
 		require.Zero(t, r1.Status().Foreign+r2.Status().Foreign)
-		require.Empty(t, at2.since(), "the socket that is open is left alone")
+		require.NoError(t, c.Err())
+		require.Equal(t, registry.MovedError{To: "r2"}, half.Err())
 		c.Release()
 		w.end(r1)
 		w.end(r2)
 	})
 }
 
-// An owner that was silent for longer than the TTL was dead to everybody. It takes its devices
-// back, on evidence.
+// An owner that was silent for longer than the TTL was dead to everybody. If its socket is the newer
+// one, it takes its device back.
 func TestAnOwnerThatWasTakenForDeadTakesBackWhatItHas(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r1, r2 := w.start("r1"), w.start("r2")
 		w.ticks(r1)
-		there := r2.register(t, "imei")
+		r1.cut(true)
+		half := r1.open("imei", false, false)
+		time.Sleep(2 * time.Second)
+		there := r2.open("imei", false, true)
+		require.NoError(t, there.Wait(t.Context()))
+		r1.cut(false)
 		time.Sleep(r1.Timing().Grace())
-		r2.data.set(always, nil)
-		r2.control.set(always, nil)
-		hiccup(t, r1, "imei") // half open, or read late
+		require.NoError(t, there.Err())
+		require.Error(t, half.Err())
+
+		r1.cut(true)
+		half = r1.open("imei", false, false)
+		time.Sleep(2 * time.Second)
+		there = r2.open("imei", false, true)
+		require.NoError(t, there.Wait(t.Context()))
+		r2.cut(true)
+		r1.cut(false)
 		time.Sleep(r1.Timing().TTL + 2*r1.Timing().Interval)
 		synctest.Wait()
 		require.Equal(t, "r1", w.owner("imei"))
-		r2.data.set(nil, nil)
-		r2.control.set(nil, nil)
+		r2.cut(false)
 		time.Sleep(2 * r2.Timing().Interval)
-		frame(there)
-		there.FrameReceived()
-		synctest.Wait()
 		require.Equal(t, "r2", w.owner("imei"))
-		time.Sleep(10 * r1.Timing().Interval)
-		require.Equal(t, "r2", w.owner("imei"))
-		w.kill(r1)
-		w.kill(r2)
+		require.NoError(t, there.Err())
+		require.Equal(t, registry.MovedError{To: "r2"}, half.Err())
+		w.end(r1)
+		w.end(r2)
 	})
 }

@@ -71,35 +71,11 @@ end
 
 -- reply(count, foreign, lost) -> { 'OK', last of the own record as it was found (0: there was none,
 -- or another life has the heartbeat), last as it is now (0: none), size of the index (-1: no set),
--- when entries may last have been lost, count, foreign }: in O(1), the signs that Redis lost
--- something. count and foreign are the script's.
+-- when entries may last have been lost, count, foreign, the server's time in ms }: in O(1), the
+-- signs that Redis lost something. count and foreign are the script's.
 local function reply(count, foreign, lost)
   local size = redis.pcall('SCARD', KEYS[3])
   if token and token ~= ARGV[2] then found = nil end
   return { 'OK', found or 0, last or 0, type(size) == 'number' and size or -1, lost or witness_says('lost') or '',
-    count or 0, foreign or {} }
-end
-
--- word(id) encodes an id for a message; see words.go.
-local function word(id)
-  if id == '' then return '%' end
-  if not string.find(id, '[%c%% ]') and string.sub(id, 1, 1) ~= '/' then return id end
-  id = string.gsub(id, '[%c%% ]', function(c) return string.format('%%%02X', string.byte(c)) end)
-  return (string.gsub(id, '^/', '%%2F'))
-end
-
--- Notifies former owners of the ids that they lost. An owner that misses it notices at its next
---   check.
--- from: the previous entries of the ids in list, from first on.
-local function tell(from, list, first)
-  local me, moved = ARGV[1], {}
-  for i = 1, #from do
-    local was = from[i]
-    if was and was ~= '' and was ~= me then
-      local theirs = moved[was] or {}
-      theirs[#theirs + 1] = word(list[first + i - 1])
-      moved[was] = theirs
-    end
-  end
-  for was, theirs in pairs(moved) do publish(was, table.concat(theirs, ' ')) end
+    count or 0, foreign or {}, server_ms() }
 end

@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,79 +71,6 @@ func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
 	})
 }
 
-// tellAgain is when OnDisplaced is called again for a move without a reaction.
-const tellAgain = 5 * time.Minute
-
-// moves records calls of Config.OnDisplaced.
-type moves struct {
-	mu   sync.Mutex
-	told []string
-}
-
-func (m *moves) tell(c *registry.Config) {
-	c.OnDisplaced = func(imei, owner string) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.told = append(m.told, imei+" is at "+owner)
-	}
-}
-
-// since returns the calls since the last since.
-func (m *moves) since() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	told := m.told
-	m.told = nil
-	return told
-}
-
-func TestTheFormerOwnerIsToldOfAMove(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves
-		r1, r2 := w.start("r1", told.tell), w.start("r2", told.tell)
-		stale := r1.register(t, "moves")
-		r1.register(t, "stays")
-		moved := r2.register(t, "moves")
-		synctest.Wait()
-		require.Equal(t, []string{"moves is at r2"}, told.since(), "at once")
-		time.Sleep(tellAgain - time.Second)
-		require.Empty(t, told.since(), "and not again so soon")
-
-		// it is here after all: after seeing the other claim it acknowledges a frame, and sends
-		// another
-		stale.FrameReceived()
-		stale.FrameAcked()
-		time.Sleep(2 * time.Second)
-		stale.FrameReceived()
-		time.Sleep(2 * time.Second)
-		require.Equal(t, "r1", w.owner("moves"))
-		require.Equal(t, []string{"moves is at r1"}, told.since())
-		moved.Release()
-		synctest.Wait()
-		require.Equal(t, "r1", w.owner("moves"))
-	})
-}
-
-func TestAMoveThatNobodyTellsOfIsFoundByALook(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves
-		r1 := w.start("r1", told.tell)
-		r1.register(t, "moves")
-		r1.register(t, "moves to the dead")
-		// older writers
-		require.NoError(t, w.HSet(t.Context(), w.Registry(), "moves", "r2", "moves to the dead", "r3").Err())
-		require.NoError(t, w.Set(t.Context(), w.Heartbeat("r2"), "lives", 0).Err())
-		time.Sleep(11*registry.DefaultHeartbeatInterval + registry.DefaultHeartbeatInterval/10)
-		require.Equal(t, []string{"moves is at r2"}, told.since(), "and what names the dead will be swept")
-		time.Sleep(tellAgain - registry.DefaultHeartbeatInterval)
-		require.Empty(t, told.since())
-		time.Sleep(2 * registry.DefaultHeartbeatInterval)
-		require.Equal(t, []string{"moves is at r2"}, told.since(), "it still is so")
-	})
-}
-
 func TestTheNewestBootOfAnIdWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		older := w.start("r1")
@@ -153,8 +79,9 @@ func TestTheNewestBootOfAnIdWins(t *testing.T) {
 		newer := w.start("r1")
 		require.Empty(t, w.owner("imei"), "what the former life left is handed back")
 		newer.register(t, "other")
-		require.ErrorIs(t, older.wait(), registry.ErrSuperseded)
+		require.ErrorIs(t, older.wait(), registry.ErrReplaced)
 		require.True(t, older.Status().Draining, "no socket may be sent to it")
+		require.ErrorIs(t, c.Err(), registry.ErrReplaced)
 		c.Release()
 		older.stop()
 		synctest.Wait()

@@ -25,11 +25,11 @@ func TestWhileMemoryIsFullOwnersBeatAndRegisterNothing(t *testing.T) {
 	t.Parallel()
 	srv, ctx := redistest.Start(t), t.Context()
 	r, _ := runsWith(t, srv.Options(), srv.Options())
-	require.NoError(t, r.Register("before").Wait(ctx))
+	require.NoError(t, r.Register("before", nobody).Wait(ctx))
 	c, k := srv.Client(), r.Layout()
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
 	record := func() doubt.Record { return doubt.Parse(c.HGet(ctx, k.Beats(), r.Instance()).Val()) }
-	later := r.Register("later")
+	later := r.Register("later", nobody)
 	for range 3 {
 		require.NoError(t, c.Del(ctx, k.Heartbeat(r.Instance())).Err())
 		was := record()
@@ -46,21 +46,17 @@ func TestAClaimThatEndsBeforeItLandsSaysSo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
-		landed := r.register(t, "landed")
-		landed.Release()
-		require.NoError(t, landed.Wait(t.Context()), "it has landed, whatever came later")
-
 		r.data.set(always, nil)
 		c := r.Register("released")
 		go func() { time.Sleep(time.Second); c.Release() }()
 		require.ErrorIs(t, c.Wait(t.Context()), registry.ErrReleased)
-		older := r.Register("superseded")
-		r.Register("superseded")
-		require.ErrorIs(t, older.Wait(t.Context()), registry.ErrReleased)
+		older := r.Register("moved")
+		r.Register("moved")
+		require.Equal(t, registry.MovedError{To: "r1"}, older.Wait(t.Context()))
 
 		last := r.Register("to the end")
 		w.end(r)
-		require.ErrorIs(t, last.Wait(t.Context()), registry.ErrReleased)
+		require.ErrorIs(t, last.Wait(t.Context()), registry.ErrStopping)
 	})
 }
 
@@ -83,13 +79,13 @@ func TestAReplicaThatNeverMetRedisEndsAsSoonAsItsSocketsHave(t *testing.T) {
 	})
 }
 
-func TestAProcessThatIsSupersededWhileItStopsSaysSo(t *testing.T) {
+func TestAProcessThatIsReplacedWhileItStopsSaysSo(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
 		r := w.start("r1")
 		newer := w.start("r1")
 		r.stop()
-		require.ErrorIs(t, r.wait(), registry.ErrSuperseded)
+		require.ErrorIs(t, r.wait(), registry.ErrReplaced)
 		require.Positive(t, w.Exists(t.Context(), w.Heartbeat("r1")).Val(), "the newer one lives")
 		w.end(newer)
 	})

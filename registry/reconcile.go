@@ -262,14 +262,14 @@ func (t *table) index(h *holding, in bool) {
 }
 
 func (t *table) unindex(h *holding) {
-	if h.indexed && h.state.disputed() {
+	if h.indexed && h.state == foreign {
 		t.enqueue(h, true)
 	}
 }
 
 // named records that a scan of the index or the registry found id as this instance's. If it is
 // not held, it is handed back.
-func (t *table) named(id string, pass uint64) {
+func (t *table) named(id string, pass uint64) *holding {
 	h := t.holdings[id]
 	if h == nil {
 		h = t.add(id, releasing)
@@ -279,6 +279,7 @@ func (t *table) named(id string, pass uint64) {
 		t.set(h, releasing)
 		t.enqueue(h, true)
 	}
+	return h
 }
 
 // begun is the value of batches before the scan with number pass.

@@ -84,7 +84,7 @@ func TestTheCallerIsToldOnceAnIntervalAndAlwaysOfTheLast(t *testing.T) {
 		c := r.register(t, "imei")
 		for range 60 {
 			require.NoError(t, w.HDel(t.Context(), w.Registry(), "imei").Err())
-			frame(c)
+			touch(c)
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Minute)
@@ -93,7 +93,7 @@ func TestTheCallerIsToldOnceAnIntervalAndAlwaysOfTheLast(t *testing.T) {
 		require.GreaterOrEqual(t, calls, int64(3))
 		require.LessOrEqual(t, calls, int64(8), "once an interval")
 		require.NoError(t, w.HDel(t.Context(), w.Registry(), "imei").Err())
-		frame(c)
+		touch(c)
 		time.Sleep(time.Minute)
 		require.Equal(t, calls+1, told.calls.Load())
 		w.end(r)
@@ -117,45 +117,5 @@ func TestTheCallerIsToldWhileOthersComeAndGo(t *testing.T) {
 		require.EqualValues(t, 1, told.Load())
 		r.data.set(nil, nil)
 		w.end(r)
-	})
-}
-
-func TestASupersededClaimSaysSo(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
-		over := func(c *registry.Claim) bool {
-			select {
-			case <-c.Superseded():
-				return true
-			default:
-				return false
-			}
-		}
-		r1, r2 := w.start("r1"), w.start("r2")
-		first := r1.register(t, "alice|phone")
-		watched := first.Superseded()
-		require.Equal(t, watched, first.Superseded())
-		require.False(t, over(first))
-		other := r1.register(t, "alice|tablet")
-		second := r1.Register("alice|phone")
-		<-watched // closed before Register returns
-		third := r1.register(t, "alice|phone")
-		require.True(t, over(second), "nobody had asked when it was")
-		require.False(t, over(third))
-		require.False(t, over(other))
-
-		moved := r2.register(t, "alice|phone")
-		synctest.Wait()
-		require.False(t, over(third), "of another replica OnDisplaced tells")
-		third.Release()
-		moved.Release()
-		require.False(t, over(third), "a release supersedes nothing")
-		last := r1.register(t, "alice|phone")
-		require.False(t, over(third), "a socket that has closed was not superseded")
-		w.end(r1)
-		late := r1.Register("alice|phone")
-		require.True(t, over(last), "Run has ended")
-		require.False(t, over(late))
-		w.end(r2)
 	})
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
@@ -33,7 +35,6 @@ type Registry struct {
 	longID  sync.Once      // logs the first id that is too long
 	rights  *streak.Streak // missing ones, see beat.lua
 	started chan struct{}
-	ended   chan struct{} // closed when Run ends; nothing lands after that
 	scan    chan struct{} // one slot: compare the index with the claims
 	end     context.CancelCauseFunc
 
@@ -74,7 +75,7 @@ func New(cfg Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, keys: cfg.Layout, log: cfg.Logger, id: cfg.Instance,
 		random:  fmt.Sprintf("%010d", rand.Uint64N(1e10)),
-		started: make(chan struct{}), ended: make(chan struct{}), scan: make(chan struct{}, 1),
+		started: make(chan struct{}), scan: make(chan struct{}, 1),
 		failing: map[string]error{}, logged: map[bool]string{},
 		rights: streak.New(cfg.Logger,
 			"scripts omit what this user may not do: fix its rights (ACL)", "this user has all rights again"),
@@ -94,12 +95,13 @@ func New(cfg Config) (*Registry, error) {
 // reads every entry if it can find something, and evicts those that the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evictedFrom) }
 
-// Run beats and writes until ctx ends, then keeps beating until every claim is released and nothing
-// holds the heartbeat, or the drain time is over, deregisters and returns nil. It returns
-// ErrSuperseded as soon as it finds that. If a callback of Config panics, so
-// does Run: a replica without one of its parts would look alive and register nothing. It leaves no
-// goroutine behind. Call it once.
-func (r *Registry) Run(ctx context.Context) error {
+// Run beats and writes until ctx ends. Then it closes the sockets, evenly over the first half of the
+// drain time, so that a fleet of clients does not connect again at one instant. It keeps beating
+// until every claim is released and nothing holds the heartbeat, or the drain time is over,
+// deregisters and returns nil. It returns ErrReplaced as soon as it finds that, and closes all
+// sockets. If a callback of Config panics, so does Run: a replica without one of its parts would
+// look alive and register nothing. It leaves no goroutine behind but calls of Socket. Call it once.
+func (r *Registry) Run(ctx context.Context) (err error) {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	r.mu.Lock()
@@ -107,20 +109,12 @@ func (r *Registry) Run(ctx context.Context) error {
 	r.mu.Unlock()
 
 	p := pool.New().WithContext(life)
-	run := func(part func(context.Context) error) {
+	for _, part := range []func(context.Context) error{r.beats, r.write, r.talk, r.reconcile, r.listen} {
 		p.Go(func(ctx context.Context) error {
 			defer end(nil) // if it panics; otherwise life has ended
 			return part(ctx)
 		})
 	}
-	run(r.beats)
-	run(r.write)
-	run(r.talk)
-	run(r.reconcile)
-	if r.cfg.OnDisplaced != nil {
-		run(r.listen)
-	}
-
 	select {
 	case <-ctx.Done():
 		r.drained(life)
@@ -128,27 +122,26 @@ func (r *Registry) Run(ctx context.Context) error {
 	}
 	end(context.Canceled)
 	r.mu.Lock()
-	r.draining = true // also if it was superseded: no socket may be sent here
+	r.draining = true // also if it was replaced: no socket may be sent here
 	r.mu.Unlock()
-	r.join(p)
-	err := context.Cause(life) // the first: ErrSuperseded if found before the end
+	defer func() { r.over(err) }() // also if a part of it panics
+	_ = p.Wait()
+	err = context.Cause(life) // the first: ErrReplaced if found before the end
 	if errors.Is(err, context.Canceled) {
 		err = r.goodbye(context.WithoutCancel(ctx))
 	}
-	r.mu.Lock()
-	r.table.close()
-	r.mu.Unlock()
-	if errors.Is(err, ErrSuperseded) {
+	if errors.Is(err, ErrReplaced) {
 		r.log.Error("a newer process has this instance id; stopping this one")
 	}
 	return err
 }
 
-// join panics if a part of Run did. Nobody then waits for the registry.
-func (r *Registry) join(parts *pool.ContextPool) {
-	defer close(r.ended)
-	defer closeOnce(r.started)
-	_ = parts.Wait()
+// over ends all claims: nothing lands any more.
+func (r *Registry) over(why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.table.close(cmp.Or(why, ErrStopping))
+	closeOnce(r.started)
 }
 
 // HoldHeartbeat keeps Run beating after its context has ended, until release is called or the drain
@@ -167,10 +160,13 @@ func (r *Registry) HoldHeartbeat() (release func()) {
 
 func (r *Registry) drained(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.Drain)
-	defer cancel()
 	r.mu.Lock()
 	r.draining = true
 	r.mu.Unlock()
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	defer cancel()
+	closing.Go(func() { r.closeSockets(ctx) })
 	err := r.await(ctx, func() bool {
 		written := r.boot == "" || r.table.idle()
 		return r.table.held() == 0 && r.holds == 0 && written
@@ -180,6 +176,27 @@ func (r *Registry) drained(life context.Context) {
 		defer r.mu.Unlock()
 		r.log.Warn("drain timed out; the leader will sweep the rest",
 			"devices", r.table.held(), "unwritten", r.table.pending())
+	}
+}
+
+// closeSockets closes all sockets within half the drain time, and then those that still come.
+func (r *Registry) closeSockets(ctx context.Context) {
+	const steps = 50
+	for left := steps; ; left = max(left-1, 1) {
+		r.mu.Lock()
+		var open []*Claim
+		for _, h := range r.table.holdings {
+			if h.claim != nil && h.claim.why == nil {
+				open = append(open, h.claim)
+			}
+		}
+		for _, c := range open[:(len(open)+left-1)/left] {
+			c.end(ErrStopping)
+		}
+		r.mu.Unlock()
+		if !wait.For(ctx, max(r.cfg.Drain/2/steps, time.Millisecond)) {
+			return
+		}
 	}
 }
 
@@ -242,7 +259,7 @@ func (r *Registry) Status() Status {
 	defer r.mu.Unlock()
 	s := Status{
 		Instance: r.id, Boot: r.boot, LastBeat: r.lastBeat, Draining: r.draining,
-		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.disputed(),
+		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.count[foreign],
 		Registered: r.claimed, Healed: r.healed, Failing: map[string]string{},
 		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
 		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused,

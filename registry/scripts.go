@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -50,9 +51,9 @@ var EvictEntries = sweeps.EvictEntries
 // EntryKeys returns the Keys of a batch whose Body is EvictEntries.
 func EntryKeys(l Layout, owner string) []string { return sweeps.EntryKeys(l, owner) }
 
-// ErrSuperseded ends Run when a newer process has the same instance id. This one writes nothing
-// more and hands nothing back; it must close its sockets and exit.
-var ErrSuperseded = errors.New("registry: superseded by a newer process with the same instance id")
+// ErrReplaced ends Run, and every claim, when a newer process has the same instance id. This one
+// writes nothing more and hands nothing back; it must exit.
+var ErrReplaced = errors.New("registry: replaced by a newer process with the same instance id")
 
 // A reply is the answer of every owner script: the signs that Redis lost something.
 type reply struct {
@@ -61,12 +62,13 @@ type reply struct {
 	lost        string // when Redis may last have lost entries; "": unknown
 	count       int    // the script's own; see its header
 	foreign     map[string]string
+	ms          int64 // the server's clock
 }
 
 // own runs a script through Control, whose beats repair what this process would find fault with.
 func (r *Registry) own(ctx context.Context, s *redis.Script, more ...any) (reply, error) {
 	keys, args := r.owning(0, more...)
-	return r.owned(s.Run(ctx, r.cfg.Control, keys, args...))
+	return r.owned(time.Now(), s.Run(ctx, r.cfg.Control, keys, args...))
 }
 
 // owning returns what all scripts of an owner are called with; see record.lua.
@@ -86,16 +88,23 @@ func (r *Registry) owning(newest int64, more ...any) (keys []string, args []any)
 	return keys, append(args, more...)
 }
 
-func (r *Registry) owned(cmd *redis.Cmd) (reply, error) {
+// owned returns the reply to a script that was sent then.
+func (r *Registry) owned(sent time.Time, cmd *redis.Cmd) (reply, error) {
 	out, err := cmd.Slice()
 	if err != nil {
 		r.noteFailed(err)
 		return reply{}, err
 	}
 	if len(out) == 1 && out[0] == "SUPERSEDED" {
-		return reply{}, ErrSuperseded
+		return reply{}, ErrReplaced
 	}
-	return parseReply(out)
+	got, err := parseReply(out)
+	if err == nil {
+		r.mu.Lock()
+		r.table.clock.read(got.ms, sent, time.Now())
+		r.mu.Unlock()
+	}
+	return got, err
 }
 
 // noteFailed notes what the next beat or answer has to make good. Without an answer the script may
@@ -108,14 +117,15 @@ func (r *Registry) noteFailed(err error) {
 }
 
 func parseReply(out []any) (reply, error) {
-	if len(out) == 7 {
+	if len(out) == 8 {
 		found, ok1 := out[1].(int64)
 		last, ok2 := out[2].(int64)
 		size, ok3 := out[3].(int64)
 		lost, ok4 := out[4].(string)
 		count, ok5 := out[5].(int64)
 		flat, ok6 := out[6].([]any)
-		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 {
+		ms, ok7 := out[7].(int64)
+		if ok1 && ok2 && ok3 && ok4 && ok5 && ok6 && ok7 {
 			var foreign map[string]string
 			if len(flat) > 0 {
 				foreign = make(map[string]string, len(flat)/2)
@@ -123,7 +133,7 @@ func parseReply(out []any) (reply, error) {
 			for pair := range slices.Chunk(flat, 2) {
 				foreign[fmt.Sprint(pair[0])] = fmt.Sprint(pair[len(pair)-1])
 			}
-			return reply{found, last, int(size), lost, int(count), foreign}, nil
+			return reply{found, last, int(size), lost, int(count), foreign, ms}, nil
 		}
 	}
 	return reply{}, fmt.Errorf("registry: unexpected answer %v", out)

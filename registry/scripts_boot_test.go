@@ -28,7 +28,7 @@ func TestBootsAndWordsOnEachServer(t *testing.T) {
 				require.Greater(t, newer.boot, older.boot, what)
 				require.Len(t, newer.boot, 26, what)
 				_, err := older.own(ctx, beatScript, grace)
-				require.ErrorIs(t, err, ErrSuperseded, what)
+				require.ErrorIs(t, err, ErrReplaced, what)
 				older = newer
 			}
 			higher("the heartbeat expired")

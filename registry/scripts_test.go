@@ -35,6 +35,8 @@ func (o *owner) run(s *redis.Script, more ...any) reply {
 	o.t.Helper()
 	got, err := o.own(o.t.Context(), s, more...)
 	require.NoError(o.t, err)
+	require.InDelta(o.t, time.Now().UnixMilli(), got.ms, 60_000)
+	got.ms = 0
 	return got
 }
 
@@ -42,7 +44,7 @@ func (o *owner) run(s *redis.Script, more ...any) reply {
 func (o *owner) bare(s *redis.Script, more ...any) reply {
 	o.t.Helper()
 	got := o.run(s, more...)
-	got.found, got.last = 0, 0
+	got.found, got.last, got.ms = 0, 0, 0
 	return got
 }
 
@@ -216,17 +218,11 @@ func TestOwnerScripts(t *testing.T) {
 			o.cfg.Client, o.cfg.Control = o.c, o.c
 			require.NoError(t, w.Client.HSet(ctx, o.keys.Registry(), "a", "x", "b", "x").Err())
 			require.Equal(t, 1, o.run(registerScript, "a").size)
-			require.Equal(t, 1, o.run(healScript, "b", "x").count)
-			require.Equal(t, map[string]string{"a": "o", "b": "o"}, o.entries())
-			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
-
-			heard, lives, err := o.message(ctx, "nobody", []byte("x"))
-			require.NoError(t, err)
-			require.False(t, heard || lives)
-			require.NoError(t, w.Client.Set(ctx, o.keys.Heartbeat("x"), "1/x", time.Minute).Err())
-			heard, lives, err = o.message(ctx, "x", []byte("x"))
-			require.NoError(t, err)
-			require.True(t, !heard && lives)
+			require.Equal(t, 1, o.run(healScript, "b", "new").count)
+			require.Equal(t, map[string]string{"a": "o", "b": "x", "new": "o"}, o.entries())
+			require.ElementsMatch(t, []string{"a", "new"}, o.indexed())
+			_, err := o.message(ctx, "x", "x")
+			require.ErrorContains(t, err, "NOPERM", "what was not asked must not count as unanswered")
 			require.NoError(t, w.Client.Do(ctx, "ACL", "DELUSER", user).Err())
 		},
 		"register writes entries, index, roster and heartbeat, over whatever stands there": func(t *testing.T, w redistest.World) {
@@ -238,19 +234,19 @@ func TestOwnerScripts(t *testing.T) {
 			require.ElementsMatch(t, []string{"a", "b"}, o.indexed())
 			o.lives()
 		},
-		"heal writes what is absent or was seen, never what is somebody else's": func(t *testing.T, w redistest.World) {
+		"heal writes what is absent, never what is somebody else's": func(t *testing.T, w redistest.World) {
 			o := newOwner(t, w, "o")
 			o.forgetHeartbeat()
-			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "seen", "x", "moved", "y", "foreign", "z", "nobody", "").Err())
-			got := o.bare(healScript, "absent", "", "own", "", "seen", "x", "moved", "x", "foreign", "", "gone", "x", "nobody", "")
-			require.Equal(t, reply{size: 5, count: 4, foreign: map[string]string{"moved": "y", "foreign": "z"}}, got)
+			require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "own", "o", "moved", "y", "foreign", "z", "nobody", "").Err())
+			got := o.bare(healScript, "absent", "own", "moved", "foreign", "nobody")
+			require.Equal(t, reply{size: 3, count: 2, foreign: map[string]string{"moved": "y", "foreign": "z"}}, got)
 			require.Equal(t, map[string]string{
-				"absent": "o", "own": "o", "seen": "o", "gone": "o", "nobody": "o", "moved": "y", "foreign": "z",
+				"absent": "o", "own": "o", "nobody": "o", "moved": "y", "foreign": "z",
 			}, o.entries())
-			require.ElementsMatch(t, []string{"absent", "own", "seen", "gone", "nobody"}, o.indexed())
+			require.ElementsMatch(t, []string{"absent", "own", "nobody"}, o.indexed())
 			o.lives()
 		},
-		"register and heal tell former owners what they lost": func(t *testing.T, w redistest.World) {
+		"register tells former owners what they lost": func(t *testing.T, w redistest.World) {
 			o, ctx := newOwner(t, w, "o"), t.Context()
 			told := w.Client.Subscribe(ctx, o.keys.Heartbeat("o"), o.keys.Heartbeat("x"), o.keys.Heartbeat("y"))
 			defer told.Close()
@@ -258,28 +254,23 @@ func TestOwnerScripts(t *testing.T) {
 				_, err := told.Receive(ctx)
 				require.NoError(t, err)
 			}
-			for _, write := range []func(){
-				func() { o.run(registerScript, "a", "b", "c", "d", "e", "new") },
-				func() { o.run(healScript, "a", "x", "b", "y", "c", "x", "d", "", "e", "", "new", "") },
-			} {
-				require.NoError(t, o.c.Del(ctx, o.keys.Registry()).Err())
-				require.NoError(t, o.c.HSet(ctx, o.keys.Registry(), "a", "x", "b", "y", "c", "x", "d", "o", "e", "").Err())
-				write()
-				require.NoError(t, o.c.Publish(ctx, o.keys.Heartbeat("o"), "no more").Err())
-				got := map[string]string{}
-				for len(got) < 3 {
-					m, err := told.ReceiveMessage(ctx)
-					require.NoError(t, err)
-					require.NotContains(t, got, m.Channel)
-					got[m.Channel] = m.Payload
-				}
-				require.Equal(t, map[string]string{
-					o.keys.Heartbeat("x"): "a c", o.keys.Heartbeat("y"): "b", o.keys.Heartbeat("o"): "no more",
-				}, got)
+			require.NoError(t, o.c.Del(ctx, o.keys.Registry()).Err())
+			require.NoError(t, o.c.HSet(ctx, o.keys.Registry(), "a", "x", "b", "y", "c", "x", "d", "o", "e", "").Err())
+			o.run(registerScript, "a", "b", "c", "d", "e", "new")
+			require.NoError(t, o.c.Publish(ctx, o.keys.Heartbeat("o"), "no more").Err())
+			got := map[string]string{}
+			for len(got) < 3 {
+				m, err := told.ReceiveMessage(ctx)
+				require.NoError(t, err)
+				require.NotContains(t, got, m.Channel)
+				got[m.Channel] = m.Payload
 			}
+			require.Equal(t, map[string]string{
+				o.keys.Heartbeat("x"): "a c", o.keys.Heartbeat("y"): "b", o.keys.Heartbeat("o"): "no more",
+			}, got)
 		},
 		"heal tells every owner of a registry that is gone": func(t *testing.T, w redistest.World) {
-			for name, s := range map[string][]any{"register": {"a"}, "heal": {"a", ""}} {
+			for name, s := range map[string][]any{"register": {"a"}, "heal": {"a"}} {
 				o := newOwner(t, w, name)
 				require.NoError(t, o.c.Del(t.Context(), o.keys.Registry(), o.keys.Witness()).Err())
 				require.NoError(t, o.c.HSet(t.Context(), o.keys.Witness(), "last", 1).Err())
@@ -354,7 +345,7 @@ func TestOwnerScripts(t *testing.T) {
 				for _, s := range []*redis.Script{registerScript, healScript} {
 					record := fmt.Sprintf("%d/90000/%d/1/0/h", last, due)
 					require.NoError(t, o.c.HSet(t.Context(), o.keys.Beats(), "o", record).Err())
-					got := o.run(s, "a", "")
+					got := o.run(s, "a")
 					require.Equal(t, renewed, got.last != last, last-now)
 					require.Equal(t, o.record().Last, got.last)
 				}
@@ -366,8 +357,8 @@ func TestOwnerScripts(t *testing.T) {
 			before, record := o.entries(), o.record()
 			o.newest = record.Last + 1
 			for _, s := range []*redis.Script{registerScript, healScript, releaseScript} {
-				keys, args := o.owning(o.Newest(), "a", "")
-				_, err := o.owned(s.Run(ctx, o.c, keys, args...))
+				keys, args := o.owning(o.Newest(), "a")
+				_, err := o.owned(time.Now(), s.Run(ctx, o.c, keys, args...))
 				require.True(t, isFormer(err), err)
 				require.True(t, o.surprises.unheard, "the new primary may lack more")
 				o.surprises.unheard = false
@@ -391,15 +382,15 @@ func TestOwnerScripts(t *testing.T) {
 			_, err = o.Lookup(ctx, "a")
 			require.NoError(t, err, "a missing record proves nothing")
 		},
-		"a superseded life writes nothing": func(t *testing.T, w redistest.World) {
+		"a replaced life writes nothing": func(t *testing.T, w redistest.World) {
 			older := newOwner(t, w, "o")
 			older.run(registerScript, "a")
 			newer := newOwner(t, w, "o")
 			newer.run(registerScript, "b")
 			before, heartbeat := newer.entries(), newer.c.Get(t.Context(), newer.keys.Heartbeat("o")).Val()
 			for _, s := range []*redis.Script{beatScript, hereScript, registerScript, healScript, releaseScript, goodbyeScript} {
-				_, err := older.own(t.Context(), s, "b", "")
-				require.ErrorIs(t, err, ErrSuperseded)
+				_, err := older.own(t.Context(), s, "b")
+				require.ErrorIs(t, err, ErrReplaced)
 			}
 			require.Equal(t, before, newer.entries())
 			require.Equal(t, heartbeat, newer.c.Get(t.Context(), newer.keys.Heartbeat("o")).Val())
@@ -413,7 +404,7 @@ func TestOwnerScripts(t *testing.T) {
 				o = newOwner(t, w, "o")
 				size := o.run(registerScript, "a", "b").size
 				require.Equal(t, key == o.keys.Devices("o"), size == -1, "it is told")
-				o.run(healScript, "c", "")
+				o.run(healScript, "c")
 				o.run(releaseScript, "a")
 				require.Equal(t, map[string]string{"b": "o", "c": "o"}, o.entries())
 				o.run(goodbyeScript, "2")
@@ -424,7 +415,7 @@ func TestOwnerScripts(t *testing.T) {
 			o := newOwner(t, w, "o")
 			o.cfg.NoReverseIndex = true
 			require.Zero(t, o.run(registerScript, "a").size)
-			require.Zero(t, o.run(healScript, "b", "").size)
+			require.Zero(t, o.run(healScript, "b").size)
 			require.Len(t, o.entries(), 2)
 		},
 		"a heartbeat of another type or without a token is replaced": func(t *testing.T, w redistest.World) {

@@ -21,10 +21,9 @@ func (w *bubble) boot() string {
 func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		var told moves
 		refusing := &faults{}
 		refusing.set(func(redis.Cmder) error { return proto("WRONGPASS invalid username-password pair") }, nil)
-		r := w.start("r1", told.tell, func(c *registry.Config) {
+		r := w.start("r1", func(c *registry.Config) {
 			c.Control.(*redis.Client).AddHook(refusing)
 			c.HeartbeatInterval, c.HeartbeatTTL, c.Drain = 20*time.Second, 80*time.Second, time.Minute
 		})

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// fresh is how long a handshake or frame is sufficient evidence to overwrite a foreign entry.
+	// fresh is how long after its handshake a registration overwrites whatever it finds.
 	fresh = time.Second
-	// checkEvery is the shortest time between two checks that frames cause.
+	// checkEvery is the shortest time between two checks that Touch causes.
 	checkEvery = time.Second
 	// defaultSpare is how many more unheld than held ids are remembered while writes fail.
 	defaultSpare = 10_000
@@ -24,28 +24,23 @@ const (
 //	(nothing) ───────────► unwritten ─────────────────► unconfirmed ─────────────► standing
 //	                                                     ▲    ▲  │                  │    │
 //	                              registering ───────────┘    └──│── lost ◄─────────┘    │
-//	                               ▲ Register, Redis may         └───── names another ───┤
-//	                               │ know it already                                     ▼
-//	       a frame after that     a frame acknowledged      seen again                foreign
-//	proven ◄───────── acknowledged ◄───────── foreign ◄───────── contested ◄── a call failed
+//	                               ▲ Register, Redis may         └── names another ──┬───┘
+//	                               │ know it already                                 ▼
+//	                                           unconfirmed ◄── absent again ───── foreign
 //
-//	(held) ── Release ─► releasing ── Redis agrees ─► released ── nothing late can land ─► forgotten
-//
-// The writer takes the entry of a proven id back: it is next standing, or foreign again.
+//	(held) ── Release, or a newer socket elsewhere ─► releasing
+//	releasing ── Redis agrees ─► released ── nothing late can land ─► forgotten
 type state uint8
 
 const (
 	forgotten state = iota // in no table any more: results of running calls do not count
 
 	// Held: a socket here has a claim.
-	unwritten    // Redis was never asked to write it
-	registering  // its registration waits for the writer
-	unconfirmed  // to be restored if absent: Redis was asked to write it, or lost it
-	standing     // the entry names this instance
-	contested    // the entry named another instance, but a call has failed since: see it again first
-	foreign      // the entry names another instance
-	acknowledged // since then, a frame of its client was acknowledged
-	proven       // and another frame arrived: the client really is here
+	unwritten   // Redis was never asked to write it
+	registering // its registration waits for the writer
+	unconfirmed // to be restored if absent: Redis was asked to write it, or lost it
+	standing    // the entry names this instance
+	foreign     // the entry names another instance
 
 	// Not held.
 	releasing // to be removed from Redis
@@ -54,10 +49,9 @@ const (
 	states
 )
 
-func (s state) held() bool     { return unwritten <= s && s <= proven }
-func (s state) untried() bool  { return s == unwritten || s == registering }
-func (s state) disputed() bool { return contested <= s && s <= proven }
-func (s state) agreed() bool   { return s == standing || s == released } // Redis agrees
+func (s state) held() bool    { return unwritten <= s && s <= foreign }
+func (s state) untried() bool { return s == unwritten || s == registering }
+func (s state) agreed() bool  { return s == standing || s == released } // Redis agrees
 
 func (s state) afterFailure() state {
 	switch {
@@ -65,8 +59,6 @@ func (s state) afterFailure() state {
 		return unconfirmed
 	case s == released:
 		return releasing
-	case s.disputed():
-		return contested
 	}
 	return s
 }
@@ -74,9 +66,9 @@ func (s state) afterFailure() state {
 // A holding is what this replica knows of an id that it holds, or may still have in Redis.
 type holding struct {
 	id      string
-	state   state  // changed only by table.set
-	claim   *Claim // the newest one; nil: not held
-	dispute *dispute
+	state   state     // changed only by table.set
+	claim   *Claim    // the newest one; nil: not held
+	dispute *dispute  // if foreign
 	late    time.Time // until then a write of unknown fate may land
 	checked time.Time // when the entry was last read
 
@@ -89,7 +81,7 @@ type holding struct {
 	shard, place int
 }
 
-// A table is this replica's knowledge of its ids. Its queues, asks and displaced collect work.
+// A table is this replica's knowledge of its ids. Its queues, asks and heard collect work.
 // Registry.mu guards it.
 type table struct {
 	id            string
@@ -108,16 +100,17 @@ type table struct {
 	talk                     chan struct{}         // one slot: asks or heard is not empty
 	asks                     map[string][]*Claim   // by instance: claims to ask it about
 	heard                    map[string][]string   // by instance: ids to confirm to it
-	displaced                []displacement
-	outliveAt                time.Time // when the next heal over dead instances may be tried
+	lost                     map[*holding]string   // by id: the instance to tell that it is out
+	outliveAt                time.Time             // when the next heal over dead instances may be tried
 
+	clock     clock
 	count     [states]int // by state
 	indexed   int         // ids believed to be in the index
 	lateUntil time.Time   // the latest late of all ids
 	// Until then, each beat searches for what forgotten ids or a late write may leave in Redis.
 	// Zero: nothing to search for.
 	searchUntil time.Time
-	over        bool // nothing will be written any more; see close
+	over        error // why nothing will be written any more; see close
 }
 
 func newTable(id string, interval, ttl time.Duration) table {
@@ -125,7 +118,7 @@ func newTable(id string, interval, ttl time.Duration) table {
 		id: id, interval: interval, ttl: ttl, spare: defaultSpare, wake: make(chan struct{}, 1),
 		talk:     make(chan struct{}, 1),
 		holdings: map[string]*holding{}, again: map[*holding]struct{}{},
-		asks: map[string][]*Claim{}, heard: map[string][]string{},
+		asks: map[string][]*Claim{}, heard: map[string][]string{}, lost: map[*holding]string{},
 	}
 }
 
@@ -133,21 +126,13 @@ func (t *table) held() int { return len(t.holdings) - t.left() }
 
 func (t *table) left() int { return t.count[releasing] + t.count[released] }
 
-func (t *table) disputed() int {
-	return t.count[contested] + t.count[foreign] + t.count[acknowledged] + t.count[proven]
-}
-
 func (t *table) queued() int { return t.urgent.Len() + t.suspects.Len() + t.checks.Len() }
 
 func (t *table) pending() int { return len(t.holdings) - t.count[standing] - t.count[released] }
 
-func (t *table) healed() bool {
-	return t.count[unconfirmed]+t.count[contested]+t.count[proven] == 0
-}
-
 // restored reports that no write is under way, none failed last, and Redis has what is held.
 func (t *table) restored() bool {
-	return t.suspects.Len() == 0 && t.batches%2 == 0 && !t.away && t.healed()
+	return t.suspects.Len() == 0 && t.batches%2 == 0 && !t.away && t.count[unconfirmed] == 0
 }
 
 // idle reports that nothing urgent is queued or being written, and every write was answered.
@@ -155,54 +140,46 @@ func (t *table) idle() bool {
 	return t.urgent.Len() == 0 && t.batches%2 == 0 && t.count[releasing] == 0
 }
 
-func (t *table) register(c *Claim, id string) (older *Claim) {
-	h := t.holdings[id]
-	if t.over {
-		return t.refuse(c, h)
+func (t *table) register(c *Claim, id string) {
+	if t.over != nil {
+		c.end(t.over)
+		return
 	}
+	h := t.holdings[id]
 	if h == nil {
 		h = t.add(id, unwritten)
 	}
-	older, h.claim, c.h = h.claim, c, h
-	if older != nil {
-		closeOnce(older.done)
+	if h.claim != nil {
+		h.claim.end(MovedError{t.id})
 	}
+	h.claim, c.h = c, h
+	delete(t.lost, h)
 	if h.state != unwritten {
 		t.set(h, registering)
 	}
 	t.enqueue(h, true)
-	return older
 }
 
-// close forgets ids that are not held, and those held as soon as they are released.
-func (t *table) close() {
-	t.over = true
+// close ends every claim, and forgets ids that are not held, and those held as soon as they are
+// released.
+func (t *table) close(why error) {
+	t.over = why
 	for _, h := range t.holdings {
 		if h.claim == nil {
 			t.forget(h)
+		} else {
+			h.claim.end(why)
 		}
 	}
 }
 
-func (t *table) refuse(c *Claim, h *holding) (older *Claim) {
-	c.h = &holding{}
-	close(c.done)
-	if h == nil {
-		return nil
-	}
-	older = h.claim
-	t.release(older, time.Time{})
-	return older
-}
-
 func (t *table) release(c *Claim, now time.Time) {
-	closeOnce(c.done)
 	h := c.h
 	if h.claim != c {
 		return
 	}
 	h.claim = nil
-	if h.state == unwritten || t.over { // nothing to remove, or nobody to do it
+	if h.state == unwritten || t.over != nil { // nothing to remove, or nobody to do it
 		t.forget(h)
 		return
 	}
@@ -215,29 +192,21 @@ func (t *table) release(c *Claim, now time.Time) {
 	t.enqueue(h, true)
 }
 
-// frameReceived has an id's entry checked, or completes the proof that its client is here.
-func (t *table) frameReceived(c *Claim, now time.Time) {
+// lose ends a claim that another instance's socket has won against.
+func (t *table) lose(c *Claim, why error, now time.Time) {
+	t.release(c, now)
+	c.end(why)
+}
+
+func (t *table) touch(c *Claim, now time.Time) {
 	h := c.h
-	if h.claim != c {
-		return
-	}
-	c.heard = now
 	switch {
-	case h.state == acknowledged || h.state == proven:
-		t.set(h, proven)
-		t.enqueue(h, true)
-	case !h.state.agreed(): // retry checks it until Redis agrees
+	case h.claim != c || h.state != standing: // retry checks it until Redis agrees
 	case now.Sub(h.checked) < checkEvery:
 		t.again[h] = struct{}{}
 	default:
 		h.checked = now
 		t.enqueue(h, false)
-	}
-}
-
-func (t *table) frameAcked(c *Claim) {
-	if c.h.claim == c && c.h.state == foreign {
-		t.set(c.h, acknowledged)
 	}
 }
 
@@ -257,6 +226,7 @@ func (t *table) forget(h *holding) {
 	t.set(h, forgotten)
 	dequeue(h)
 	delete(t.again, h)
+	delete(t.lost, h)
 	delete(t.holdings, h.id)
 	shard := t.shards[h.shard]
 	last := len(shard) - 1
@@ -270,7 +240,7 @@ func (t *table) set(h *holding, s state) {
 	t.count[h.state]--
 	t.count[s]++
 	h.state = s
-	if !s.disputed() {
+	if s != foreign {
 		h.dispute = nil
 	}
 	if !s.agreed() {

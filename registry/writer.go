@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,10 +44,9 @@ func (r *Registry) write(ctx context.Context) error {
 		r.former(err)
 		r.changed.Broadcast()
 		r.mu.Unlock()
-		r.tellDisplaced()
 		r.tellReconciled()
 		if err != nil {
-			r.endIfSuperseded(err)
+			r.endIfReplaced(err)
 			wait.For(ctx, r.retryDelay())
 		}
 	}
@@ -86,26 +84,23 @@ func (r *Registry) run(ctx context.Context, s *redis.Script, name string, ops []
 
 func (r *Registry) runOne(ctx context.Context, s *redis.Script, name string, ops []op, alone bool) error {
 	r.mu.Lock()
-	ops = r.table.wanted(ops, time.Now())
+	ops = r.table.wanted(ops)
 	r.mu.Unlock()
 	if len(ops) == 0 {
 		return nil
 	}
-	pairs := make([]any, 0, 2*len(ops)+2)
-	for _, o := range ops {
-		pairs = append(pairs, o.h.id)
-		if s == healScript {
-			pairs = append(pairs, cmp.Or(o.seen, o.dead))
-		}
+	ids := make([]any, len(ops), len(ops)+1)
+	for i, o := range ops {
+		ids[i] = o.h.id
 	}
 	over := ops[0].dead != ""
-	keys, args := r.owning(r.Newest(), pairs...)
+	keys, args := r.owning(r.Newest(), ids...)
 	if over {
 		keys, args = append(keys, r.heartbeats(ops)...), append(args, r.Timing().Gap().Milliseconds())
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	got, err := r.owned(s.Run(call, r.cfg.Client, keys, args...))
+	got, err := r.owned(time.Now(), s.Run(call, r.cfg.Client, keys, args...))
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,8 +161,8 @@ func (r *Registry) check(ctx context.Context, ops []op) error {
 	return err
 }
 
-func (r *Registry) endIfSuperseded(err error) {
-	if errors.Is(err, ErrSuperseded) {
-		r.end(ErrSuperseded)
+func (r *Registry) endIfReplaced(err error) {
+	if errors.Is(err, ErrReplaced) {
+		r.end(ErrReplaced)
 	}
 }

@@ -38,10 +38,10 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	dead := server.Client()
 	require.NoError(t, dead.HSet(t.Context(), KeyNames.Registry(), "1", "dead").Err())
 	require.NoError(t, dead.SAdd(t.Context(), KeyNames.Roster(), "dead").Err())
-	gone := m.Register("2")
+	gone := m.Register("2", Nobody)
 	require.NoError(t, gone.Wait(t.Context()))
 	gone.Release()
-	kept := m.Register("3")
+	kept := m.Register("3", Nobody)
 	require.NoError(t, kept.Wait(t.Context()))
 	require.True(t, Becomes(func() bool {
 		_ = dead.HDel(t.Context(), KeyNames.Registry(), "3").Err() // until it is healed

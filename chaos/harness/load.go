@@ -140,8 +140,7 @@ func RunLoad(id string) error {
 		for range time.Tick(time.Second) {
 			mu.Lock()
 			for _, c := range live {
-				c.FrameReceived()
-				c.FrameAcked()
+				c.Touch()
 			}
 			mu.Unlock()
 		}
@@ -162,7 +161,7 @@ func RunLoad(id string) error {
 		for i := from; i < to; i++ {
 			switch what {
 			case "claim":
-				claims[i] = r.Register(loadIMEI(i))
+				claims[i] = r.Register(loadIMEI(i), Nobody)
 				live[i] = claims[i]
 			case "stale":
 				delete(live, i)

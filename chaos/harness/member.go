@@ -96,3 +96,6 @@ func FullScanned(members []*Member, since time.Time) bool {
 	}
 	return false
 }
+
+// Nobody is a socket that nobody minds.
+var Nobody = registry.Socket{Close: func() error { return nil }}

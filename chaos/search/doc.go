@@ -9,6 +9,8 @@
 //   - each partition has a leader while a replica that may lead reaches the server;
 //   - when all is quiet again every open socket is routable, even while sweeping is paused or
 //     dry, and unless somebody deleted keys none is without an entry for three intervals;
+//   - of two sockets of a device the newest handshake wins: no replica closes the newest one, unless
+//     that does not answer a ping;
 //   - then nothing else is left, unless sweeping is paused or dry: also while a stranger's logins
 //     are refused.
 //

@@ -2,6 +2,7 @@ package search
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -63,8 +64,10 @@ type replica struct {
 type device struct {
 	imei   string
 	parked bool      // it sends nothing
+	pings  bool      // it can be pinged
 	away   time.Time // it does not connect before
 	socket *socket
+	newest *socket // whose handshake came last
 }
 
 // socket is one connection of a device at a replica. It is open there until the replica closes it,
@@ -73,7 +76,6 @@ type socket struct {
 	of    *device
 	at    *life
 	claim *registry.Claim
-	told  time.Time // when the replica learnt that it may be half open
 	opens time.Time
 }
 
@@ -131,7 +133,7 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 	}
 	f.unled = make([]time.Time, f.partitions)
 	for i := range 2 * len(f.replicas) {
-		f.devices = append(f.devices, &device{imei: fmt.Sprintf("35%013d", i), parked: rng.IntN(2) == 0})
+		f.devices = append(f.devices, &device{imei: fmt.Sprintf("35%013d", i), parked: rng.IntN(2) == 0, pings: rng.IntN(2) == 0})
 	}
 	f.say("%d replicas sweep, %d do not; %d partitions, index %v, dry run %v, fixed ids %v", janitors, alone, f.partitions, f.index, f.dry, fixed)
 	phases := rng.Perm(len(f.replicas))
@@ -197,7 +199,6 @@ func (f *fleet) start(r *replica) {
 		Client: data, Control: control, Instance: id, Unique: !r.fixed, Layout: f.layout,
 		HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: 2 * time.Second,
 		NoReverseIndex: !f.index, Logger: log,
-		OnDisplaced: func(imei, _ string) { f.displaced(l, imei) },
 	}, f.partitions)
 	require.NoError(f.t, err)
 	var jan *partition.Janitor
@@ -285,23 +286,56 @@ func (f *fleet) disconnect(l *life, release bool) {
 	f.sockets = kept
 }
 
-// connect opens a socket of a device at a replica. The old one stays half open there, unless it is
-// at the same replica.
+// connect opens a socket of a device at a replica. The old one stays half open there, until the
+// replica closes it.
 func (f *fleet) connect(d *device, r *replica) *socket {
+	s := f.open(d, r)
+	d.socket = s
+	return s
+}
+
+// open has a replica read a handshake, which may be of a socket that is dead by now.
+func (f *fleet) open(d *device, r *replica) *socket {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := &socket{of: d, at: r.life, opens: time.Now()}
-	d.socket = s
-	s.claim = s.at.registry.Register(d.imei)
-	f.sockets = append(f.sockets, s)
-	for i, o := range f.sockets {
-		if o.of == d && o != s && o.at == s.at { // superseded there
-			f.sockets = append(f.sockets[:i:i], f.sockets[i+1:]...)
-			o.claim.Release()
-			break
-		}
+	is := registry.Socket{Close: func() error { f.closed(s); return nil }}
+	if d.pings {
+		is.Ping = func(ctx context.Context) error { return f.answers(ctx, s) }
 	}
+	s.claim = s.at.registry.Register(d.imei, is)
+	f.sockets, d.newest = append(f.sockets, s), s
 	return s
+}
+
+// answers is a ping of a socket.
+func (f *fleet) answers(ctx context.Context, s *socket) error {
+	time.Sleep(50 * time.Millisecond)
+	f.mu.Lock()
+	here := s.of.socket == s
+	f.mu.Unlock()
+	if !here {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+// closed is called when a replica closes a socket. The newest one of a device it closes only if that
+// does not answer a ping, if somebody writes without asking, or as it ends.
+func (f *fleet) closed(s *socket) {
+	f.mu.Lock()
+	var moved registry.MovedError
+	why := s.claim.Err()
+	f.note("%s closes a socket of %s: %v", s.at.id, s.of.imei, why)
+	switch here := s.of.socket == s; {
+	case f.wrong != "" || !s.at.running:
+	case errors.As(why, &moved) && s.of.newest == s:
+		f.wrong = s.at.id + " closed the newest socket of " + s.of.imei + ": " + why.Error()
+	case errors.Is(why, registry.ErrNoAnswer) && here && s.of.pings:
+		f.wrong = s.at.id + " closed a socket of " + s.of.imei + " that answers"
+	}
+	f.mu.Unlock()
+	f.hangUp(s)
 }
 
 // hangUp closes a socket at its replica.
@@ -320,23 +354,8 @@ func (f *fleet) hangUp(s *socket) {
 	}
 }
 
-// displaced is OnDisplaced of a process.
-func (f *fleet) displaced(l *life, imei string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.sockets {
-		if s.at == l && s.of.imei == imei && s.told.IsZero() {
-			s.told = time.Now()
-		}
-	}
-}
-
-// A replica waits silence for a frame at a socket that may be half open, and closes a half-open
-// socket after halfOpen even if nobody reports it.
-const (
-	silence  = 4 * time.Second
-	halfOpen = 15 * time.Minute
-)
+// halfOpen is how long a half-open socket without a newer one stays.
+const halfOpen = 15 * time.Minute
 
 // live lets devices and sockets do what they do by themselves: once a second.
 func (f *fleet) live() {
@@ -345,13 +364,11 @@ func (f *fleet) live() {
 	var closes []*socket
 	for i, d := range f.devices {
 		if s := d.socket; s != nil && !d.parked && (now.Unix()+int64(i))%4 == 0 {
-			s.claim.FrameReceived()
-			s.claim.FrameAcked()
-			s.told = time.Time{}
+			s.claim.Touch()
 		}
 	}
 	for _, s := range f.sockets {
-		if !s.told.IsZero() && now.Sub(s.told) > silence || s.of.socket != s && now.Sub(s.opens) > halfOpen {
+		if s.of.socket != s && now.Sub(s.opens) > halfOpen {
 			closes = append(closes, s)
 		}
 	}

@@ -201,25 +201,15 @@ func (l *line) clean() bool {
 	return l.turned.IsZero() && time.Since(l.cutAt) > 2*interval
 }
 
-// unroutable returns the open sockets whose entry names another process. disputed are those whose
-// device has a half-open socket elsewhere.
-func (f *fleet) unroutable() (missing, clear, disputed []string) {
-	f.mu.Lock()
-	open := map[*device]int{}
-	for _, s := range f.sockets {
-		open[s.of]++
-	}
-	sockets := slices.Clone(f.devices)
-	f.mu.Unlock()
-	for _, d := range sockets {
+// unroutable returns the open sockets whose entry names another process.
+func (f *fleet) unroutable() (missing, clear []string) {
+	for _, d := range f.devices {
 		if d.socket == nil {
 			clear = append(clear, d.imei+" is not connected")
 			continue
 		}
 		switch is := f.s.HGet(f.partOf(d.imei).Registry(), d.imei); {
 		case is == d.socket.at.id:
-		case open[d] > 1:
-			disputed = append(disputed, d.imei+" is at "+d.socket.at.id+" and half open elsewhere, entry "+is)
 		case is == "":
 			missing = append(missing, d.imei+" is at "+d.socket.at.id)
 		case d.parked && f.byHand && (f.dry || f.paused) && !f.runs(is):
@@ -228,7 +218,7 @@ func (f *fleet) unroutable() (missing, clear, disputed []string) {
 			clear = append(clear, d.imei+" is at "+d.socket.at.id+", entry "+is)
 		}
 	}
-	return missing, clear, disputed
+	return missing, clear
 }
 
 // runs reports whether a process of an instance id runs.
@@ -291,7 +281,7 @@ func (f *fleet) settle(a, _ int) {
 	}
 	for {
 		f.pass(time.Second)
-		missing, clear, disputed := f.unroutable()
+		missing, clear := f.unroutable()
 		maps.DeleteFunc(since, func(imei string, _ time.Time) bool { return !slices.Contains(missing, imei) })
 		var late []string
 		for _, imei := range missing {
@@ -306,7 +296,7 @@ func (f *fleet) settle(a, _ int) {
 		if !f.paused && !f.dry {
 			left = f.left()
 		}
-		if len(missing)+len(clear)+len(disputed)+len(left) == 0 {
+		if len(missing)+len(clear)+len(left) == 0 {
 			break
 		}
 		took := time.Since(begun)
@@ -315,9 +305,7 @@ func (f *fleet) settle(a, _ int) {
 			f.found("no entry for more than %s of quiet: %s", f.missing(), late)
 		case len(clear) > 0 && took > routableWithin:
 			f.found("not routable after %s of quiet: %s", took, clear)
-		case len(disputed) > 0 && took > disputeWithin:
-			f.found("not routable after %s of quiet: %s", took, disputed)
-		case len(left) > 0 && len(disputed) == 0 && took > within:
+		case len(left) > 0 && took > within:
 			f.found("left after %s of quiet: %s", took, left)
 		}
 	}

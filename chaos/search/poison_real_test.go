@@ -75,7 +75,7 @@ func newPair(t *testing.T, o *redis.Options, prefix string) *pair {
 		work.Go(func() { _ = reg.Run(ctx) })
 		work.Go(func() { _ = jan.Run(ctx) })
 		for n := range 3 {
-			reg.Register(fmt.Sprint(id, n))
+			reg.Register(fmt.Sprint(id, n), registry.Socket{Close: func() error { return nil }})
 		}
 		f.janitors = append(f.janitors, jan)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/testservers/fakeredis"
 )
 
 // refusal is how the server turns new connections away.
@@ -69,7 +69,7 @@ type eviction struct {
 }
 
 func newServer(t *testing.T) *redisServer {
-	m, o := redistest.FakeServer(t)
+	m, o := fakeredis.Start(t)
 	s := &redisServer{
 		Miniredis: m, t: t, options: o, up: true, run: "run1", turned: map[refusal]int{}, beats: map[string]time.Time{}, records: map[string]time.Time{},
 	}

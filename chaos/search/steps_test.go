@@ -101,6 +101,11 @@ func (f *fleet) move(a, b int) {
 	}
 	d := f.devices[a%len(f.devices)]
 	r := up[b%len(up)]
+	if b%7 == 0 { // the device has gone, and may be elsewhere
+		f.open(d, r)
+		f.say("a handshake of %s is read late at %s", d.imei, r.id)
+		return
+	}
 	old := d.socket
 	if old != nil && old.at != r.life && b%3 == 0 {
 		f.hangUp(old) // the replica sees that it left
@@ -461,14 +466,12 @@ func (f *fleet) hand(a, b int) {
 }
 
 // Within which time the registry is the truth when all is quiet. A single entry is put back within
-// ten intervals, one over a dead owner's when the guard would call that dead; a parked device whose
-// other socket is half open within minutes. What is dead goes after GRACE, twice if a mass failure
+// ten intervals, one over a dead owner's when the guard would call that dead. What is dead goes after GRACE, twice if a mass failure
 // was suspected, when a full scan is due. No entry at all, unless somebody deleted it, is a loss of
 // which the owner has a sign.
 const (
 	missingWithin  = 3 * interval
 	routableWithin = 12*interval + grace + 2*sweepEvery
-	disputeWithin  = 7 * time.Minute
 	goneWithin     = ledWithin + ttl + 3*grace + 3*sweepEvery
 	scanWithin     = 16 * time.Minute // that nobody need remember an owner
 )

@@ -21,6 +21,18 @@ export interface OwnerOptions {
   drain?: number | undefined;
 }
 
+/** What the owner may do with a socket. */
+export interface Socket {
+  /** Ends the socket. Called at most once, in a microtask, when the claim ends other than by release. */
+  close(): void;
+  /**
+   * Resolves only if the other end has answered this call, such as a numbered ping of WebSockets. It is asked
+   * before an older socket of another owner is closed for this one; if it rejects, this one is closed. Five
+   * seconds, then `signal` aborts.
+   */
+  ping?(signal: AbortSignal): Promise<unknown>;
+}
+
 /** A claim belongs to one socket for as long as its key is registered through it. */
 export interface Claim {
   readonly key: string;
@@ -29,12 +41,10 @@ export interface Claim {
    * but what is chained to it needs a catch.
    */
   readonly landed: Promise<void>;
-  /** Aborts when the same key opens a newer socket on this owner. Close this socket then. */
+  /** Aborts when the claim ends other than by release: the reason is one of the errors below. */
   readonly signal: AbortSignal;
-  /** Something arrived through this socket. Has the entry checked, at most once a second. */
-  received(): void;
-  /** An answer to what arrived was written to this socket. */
-  acked(): void;
+  /** The socket is in use: has the entry checked, at most once a second. A hint, and no evidence. */
+  touch(): void;
   /** Ends the claim. The release of a claim that is not the newest of its key changes nothing. */
   release(): void;
 }
@@ -54,7 +64,7 @@ export interface Status {
 /**
  * What may fail. Sockets are served all the same, and everything is tried again.
  *
- * - `connection`: to Redis; `listen`: the one that subscribes, for `displaced`
+ * - `connection`: to Redis; `listen`: the one that subscribes
  * - `heartbeat`: without one for a whole `ttl`, the entries of this process may be removed
  * - `register`, `release`, `heal` (putting entries back), `check` (reading them), `compare` (with the index)
  * - `talk`: with other owners about keys that both hold
@@ -65,13 +75,8 @@ export type Operation =
 
 /** What a listener throws is an uncaught exception of the process. The owner goes on. */
 export interface OwnerEvents {
-  /**
-   * Another owner heard this key later: the socket here is probably half open. Ping it, and end it if no
-   * answer comes. Once anybody listens for this event, the owner has a third connection, which subscribes.
-   */
-  displaced: [{ key: string; owner: string }];
-  /** A newer process has this instance id. Nothing more is written: close the sockets and exit. Always listen for it. */
-  superseded: [SupersededError];
+  /** A newer process has this instance id. Nothing more is written, and all sockets are closed: exit. Always listen for it. */
+  replaced: [ReplacedError];
   /**
    * An operation begins to fail. Told once until it has recovered, and once more if Redis then refuses it:
    * a wrong password, say, lasts until somebody mends it.
@@ -90,17 +95,29 @@ export interface OwnerEvents {
   reconciled: [];
 }
 
-export class SupersededError extends Error {}
+/** The owner has ended: a newer process has its instance id. */
+export class ReplacedError extends Error {}
+/** The key has a newer socket, at the instance `to`. Tell the client not to connect again. */
+export class MovedError extends Error { readonly to: string; }
+/** An older socket of the key was to be closed for this one, which did not answer a ping. */
+export class NoAnswerError extends Error {}
+/** A writer that lives and answers no questions has overwritten the entry. A client that connects again overwrites that. */
+export class TakenError extends Error {}
+/** The owner stops, or has ended. */
+export class StoppingError extends Error {}
 
 export class Owner extends EventEmitter<OwnerEvents> {
   constructor(options: OwnerOptions);
   readonly instance: string;
-  /** Resolves after stop; rejects with SupersededError. */
+  /** Resolves after stop; rejects with ReplacedError. */
   readonly ended: Promise<void>;
   /** Draws the boot token and begins to beat. Resolves after the first attempt, whether Redis answered or not. */
   start(): Promise<void>;
-  /** Claims a key. Never throws and never waits. The newest claim of a key wins, on every owner. */
-  register(key: string): Claim;
+  /**
+   * Claims a key, and never waits. This call is the socket's handshake: of all sockets of a key, on all owners,
+   * the newest handshake wins, and the others are closed. Throws a TypeError without `close`.
+   */
+  register(key: string, socket: Socket): Claim;
   /** Releases the newest claim of a key. */
   unregister(key: string): void;
   /** Releases every claim; resolves when Redis has it, or after `drain`. */
@@ -113,6 +130,9 @@ export class Owner extends EventEmitter<OwnerEvents> {
    */
   lookup(key: string): Promise<{ owner: string; alive: boolean } | null>;
   status(): Status;
-  /** Releases every claim, says goodbye and closes the connections. Nothing registers any more. */
+  /**
+   * Closes every socket, evenly over half of `drain`, releases every claim, says goodbye and closes the
+   * connections. Nothing registers any more.
+   */
   stop(): Promise<void>;
 }

@@ -36,7 +36,9 @@ func TestTheMetricsPageShowsTheMetricsOfIngest(t *testing.T) {
 	certificate, err := gateway.LoadCertificate(cert, key, false, slog.Default())
 	require.NoError(t, err)
 	sockets, err := gateway.New(gateway.Config{
-		Register:   func(imei string) gateway.Claim { return reg.Register(imei) },
+		Register: func(imei string, end func() error) gateway.Claim {
+			return reg.Register(imei, registry.Socket{Close: end})
+		},
 		Client:     rdb,
 		Registerer: r, Certificate: certificate,
 	})

@@ -159,7 +159,7 @@ func TestTheNewerOfTwoProcessesWithOneIDStays(t *testing.T) {
 	older.Await(routable) // a process is as old as its first contact with Redis
 	newer := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
 	require.Equal(t, exitFailed, older.Ends())
-	require.Contains(t, older.Log.String(), registry.ErrSuperseded.Error())
+	require.Contains(t, older.Log.String(), registry.ErrReplaced.Error())
 	require.NoError(t, d.WaitClosed(t.Context()))
 	newer.connect(imei)
 	newer.Await(routable)

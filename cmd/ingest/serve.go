@@ -91,9 +91,7 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		Client: r.clients.Data, Control: r.clients.Control, Instance: s.InstanceID, Unique: s.Unique,
 		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
 		Drain: s.ShutdownGrace * 3 / 10, NoReverseIndex: !s.reverseIndex,
-		// The gateway exists before the first device does.
-		OnDisplaced: func(imei, owner string) { r.gateway.Displaced(imei, owner) },
-		Logger:      log, Registerer: metrics, Namespace: "teltonika",
+		Logger: log, Registerer: metrics, Namespace: "teltonika",
 	}, partitions)
 	if err != nil {
 		return err
@@ -127,8 +125,10 @@ func (r *replica) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	r.gateway, err = gateway.New(gateway.Config{
-		Register: func(imei string) gateway.Claim { return r.registry.Register(imei) },
-		Client:   r.clients.Data, Allowed: allowed, MaxConns: r.maxConns, FirstFrame: s.ingestFirstFrame,
+		Register: func(imei string, end func() error) gateway.Claim {
+			return r.registry.Register(imei, registry.Socket{Close: end})
+		},
+		Client: r.clients.Data, Allowed: allowed, MaxConns: r.maxConns, FirstFrame: s.ingestFirstFrame,
 		ClientCAs: clientCAs, Certificate: r.certificate, Streams: s.streams(), MaxLen: s.telemetryMaxLen,
 		Drain: s.ShutdownGrace * 3 / 10, StartSpan: r.traces.StartSpan(), Logger: log, Registerer: metrics,
 	})

@@ -164,9 +164,12 @@ func (w *world) replica(id string, sweeps ...janitor.Sweeper) *replica {
 	return r
 }
 
+// nobody is a socket that nobody minds.
+var nobody = registry.Socket{Close: func() error { return nil }}
+
 // holds registers a device, for as long as the test lasts.
 func (w *world) holds(r *replica, imei string) *registry.Claim {
-	claim := r.reg.Register(imei)
+	claim := r.reg.Register(imei, nobody)
 	require.NoError(w.t, claim.Wait(w.t.Context()))
 	return claim
 }

@@ -81,7 +81,7 @@ func (d *divided4) start(c *redistest.Cluster, id string) {
 	d.t.Cleanup(d.stop[id])
 	for i := range 8 {
 		within, end := context.WithTimeout(d.t.Context(), patience)
-		require.NoError(d.t, reg.Register(d.device(id, i)).Wait(within))
+		require.NoError(d.t, reg.Register(d.device(id, i), nobody).Wait(within))
 		end()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall"
 )
 
 const (
@@ -27,9 +28,9 @@ const (
 )
 
 type chat struct {
-	log *slog.Logger
-	rdb *redis.Client
-	reg *registry.Registry
+	log     *slog.Logger
+	rdb     *redis.Client
+	replica *rollcall.Replica
 
 	lost  chan struct{} // one slot: put everything back
 	every time.Duration // or after this time
@@ -39,9 +40,9 @@ type chat struct {
 }
 
 type socket struct {
-	conn    *websocket.Conn
-	suspect chan struct{} // one slot: ping now
-	texts   chan string   // to the device
+	conn  *websocket.Conn
+	claim *rollcall.Claim
+	texts chan string // to the device
 }
 
 // message is what one replica sends another by pub/sub.
@@ -61,11 +62,11 @@ func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.CloseNow()
 	ctx := r.Context()
-	s := &socket{conn: conn, suspect: make(chan struct{}, 1), texts: make(chan string, textsWait)}
+	s := &socket{conn: conn, texts: make(chan string, textsWait)}
 	claim := c.arrived(id, s)
 	defer c.gone(id, s)
 	defer claim.Release()
-	go s.watch(ctx, claim)
+	go s.watch(ctx)
 	go s.write(ctx)
 	go func() { // the socket is served meanwhile; the rule may remove what has no entry
 		// rollcall: socket
@@ -109,11 +110,27 @@ func (c *chat) sendAll(ctx context.Context, user string, texts <-chan string) {
 // arrived files a socket and registers it, in one step: of two sockets of one id that come at once,
 // the one that is filed has the newest claim. It is filed before its id is in the sorted set, so
 // that a loss right after that puts it back.
-func (c *chat) arrived(id string, s *socket) *registry.Claim {
+func (c *chat) arrived(id string, s *socket) *rollcall.Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sockets[id] = s
-	return c.reg.Register(id) // an id is one socket; never fails, never blocks
+	closed := func() error { return c.closed(s) }
+	s.claim = c.replica.Register(id, rollcall.Socket{Close: closed, Ping: s.conn.Ping}) // never fails, never blocks
+	return s.claim
+}
+
+// closed closes a socket for Rollcall: its device has a newer one, or this replica stops.
+func (c *chat) closed(s *socket) error {
+	c.mu.Lock() // until Register has returned
+	claim := s.claim
+	c.mu.Unlock()
+	// rollcall: close
+	var moved rollcall.MovedError
+	if errors.As(claim.Err(), &moved) {
+		return s.conn.Close(4001, "this device has connected again") // do not come back
+	}
+	return s.conn.Close(websocket.StatusGoingAway, "connect again")
+	// rollcall: end
 }
 
 // gone forgets a socket. It leaves the sorted set alone: the device may be at another replica by
@@ -126,9 +143,9 @@ func (c *chat) gone(id string, s *socket) {
 	}
 }
 
-// watch pings the other end and closes the socket when it is dead or superseded. It ends with the
-// socket's context, or at the first ping after the socket closed.
-func (s *socket) watch(ctx context.Context, claim *registry.Claim) {
+// watch pings the other end, and closes the socket when it is dead. It ends with the socket's
+// context, or at the first ping after the socket closed.
+func (s *socket) watch(ctx context.Context) {
 	defer s.conn.CloseNow()
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -136,31 +153,14 @@ func (s *socket) watch(ctx context.Context, claim *registry.Claim) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-claim.Superseded():
-			_ = s.conn.Close(websocket.StatusPolicyViolation, "this device has connected again")
-			return
 		case <-tick.C:
-		case <-s.suspect:
 		}
-		// rollcall: ping
-		claim.FrameAcked() // a pong of this ping comes after this call
 		pong, cancel := context.WithTimeout(ctx, pongIn)
 		err := s.conn.Ping(pong) // writes, and waits for the pong of this very ping
 		cancel()
 		if err != nil {
 			return
 		}
-		claim.FrameReceived() // the device is really at the other end
-		// rollcall: end
-	}
-}
-
-// suspect has a socket pinged whose device another replica heard later.
-func (c *chat) suspect(id, _ string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.sockets[id]; s != nil {
-		nudge(s.suspect)
 	}
 }
 
@@ -217,7 +217,7 @@ func (c *chat) devices(ctx context.Context, user string) (pods map[string]string
 	if err != nil {
 		return nil, err
 	}
-	owners, err := c.reg.LookupMany(ctx, ids) // lacks those that are nowhere
+	owners, err := c.replica.LookupMany(ctx, ids) // lacks those that are nowhere
 	pods = make(map[string]string, len(owners))
 	for id, o := range owners {
 		if o.Live {
@@ -255,7 +255,7 @@ func inbox(instance string) string { return "chat:inbox:" + instance }
 
 // receive delivers what other replicas send to sockets of this one.
 func (c *chat) receive(ctx context.Context) error {
-	sub := c.rdb.Subscribe(ctx, inbox(c.reg.Instance()))
+	sub := c.rdb.Subscribe(ctx, inbox(c.replica.Instance()))
 	defer sub.Close()
 	for {
 		select {

@@ -31,12 +31,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/rollcall-redis/rollcall"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/handlers"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // online is a sorted set of the ids of all sockets, each with score 0. ZRANGEBYLEX reads a user's.
@@ -45,7 +44,7 @@ const online = "chat:online"
 func main() {
 	redisAddr := flag.String("redis", "127.0.0.1:6379", "address of Redis")
 	listen := flag.String("listen", "127.0.0.1:0", "address of this replica")
-	beat := flag.Duration("heartbeat", registry.DefaultHeartbeatInterval, "time between heartbeats")
+	beat := flag.Duration("heartbeat", 30*time.Second, "time between heartbeats")
 	flag.Parse()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -64,25 +63,15 @@ func serve(ctx context.Context, log *slog.Logger, redisAddr, listen string, beat
 	opt := &redis.Options{
 		Addr:        redisAddr,
 		DialTimeout: call, ReadTimeout: call, WriteTimeout: call, PoolTimeout: call,
-		MaxRetries: -1, ContextTimeoutEnabled: true, // Rollcall asks for these
+		ContextTimeoutEnabled: true,
 	}
-	rdb := redis.NewClient(opt)
+	rdb := redis.NewClient(opt) // for the chat's own data
 	defer rdb.Close()
 
 	// rollcall: fleet
-	ctl := redis.NewClient(lease.Options(opt)) // for heartbeats: no load may starve them
-	defer ctl.Close()
-	reg, err := registry.New(registry.Config{
-		Client: rdb, Control: ctl, Instance: os.Getenv("POD_NAME"), Layout: registry.Layout{Prefix: "chat:"},
-		HeartbeatInterval: beat, HeartbeatTTL: 3 * beat, Namespace: "chat", Registerer: metrics, Logger: log,
-		OnReconciled: c.nudge, OnDisplaced: c.suspect,
-	})
-	if err != nil {
-		return err
-	}
-	entries := reg.Layout().Registry()
+	entries := guard.Layout{Prefix: "chat:"}.Registry()
 	set, err := orphan.New(orphan.Config{
-		Client: rdb, Layout: reg.Layout(), Interval: beat, Logger: log, Rules: []rules.Rule{{
+		Client: rdb, Layout: guard.Layout{Prefix: "chat:"}, Interval: beat, Logger: log, Rules: []rules.Rule{{
 			Name: "online", Delete: true, Members: &rules.Members{ZSet: online, As: "id"}, Grace: 3 * beat,
 			KeepIf:     []rules.Sign{{Field: &rules.Field{Hash: entries, Field: "{id}"}}},
 			UnlessLost: []rules.Reference{{Exists: entries}},
@@ -91,46 +80,42 @@ func serve(ctx context.Context, log *slog.Logger, redisAddr, listen string, beat
 	if err != nil {
 		return err
 	}
-	jan, err := janitor.New(janitor.Config{
-		Client: rdb, Control: ctl, Registry: reg, Sweeps: set.Sweeps(),
-		Namespace: "chat", Registerer: metrics, Logger: log,
+	replica, err := rollcall.New(rollcall.Config{
+		Redis: opt, Prefix: "chat:", Instance: os.Getenv("POD_NAME"), Interval: beat, Sweeps: set.Sweeps(),
+		OnReconciled: c.nudge, Namespace: "chat", Registerer: metrics, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
 	// rollcall: end
-	c.rdb, c.reg = rdb, reg
+	c.rdb, c.replica = rdb, replica
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /connect", c.connect)
 	mux.HandleFunc("GET /where", c.where)
-	mux.Handle("GET /readyz", handlers.Ready(reg))
-	mux.Handle("GET /rollcall", handlers.Page(reg, jan))
+	mux.Handle("GET /readyz", handlers.Ready(replica))
+	mux.Handle("GET /rollcall", handlers.Page(replica))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 
 	g := pool.New().WithContext(ctx).WithCancelOnError()
-	g.Go(reg.Run)
-	g.Go(jan.Run)
+	g.Go(replica.Run)
 	g.Go(c.receive)
 	g.Go(c.keep)
 	g.Go(func(ctx context.Context) error {
-		<-reg.Started()
+		<-replica.Started()
 		return c.listen(ctx, listen, mux)
 	})
 	return g.Wait()
 }
 
-// listen serves until ctx ends, and with it every socket. reg.Run waits for their claims.
+// listen serves until ctx ends. replica.Run closes the sockets, and waits for their claims.
 func (c *chat) listen(ctx context.Context, addr string, h http.Handler) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	c.log.Info("listening", "addr", ln.Addr().String())
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // ends the sockets, too
-	}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP: %w", err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,11 +25,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // asReplica makes the test's own program the service, so that a replica can be killed.
@@ -239,7 +240,7 @@ func TestAUserWithThreeSocketsOnThreeReplicasIsFoundWhole(t *testing.T) {
 		require.NoError(t, r.Signal(syscall.SIGTERM))
 		require.Zero(t, r.ExitCode(), r.name)
 	}
-	require.Zero(t, rdb.Exists(t.Context(), registry.Layout{Prefix: "chat:"}.Registry()).Val())
+	require.Zero(t, rdb.Exists(t.Context(), guard.Layout{Prefix: "chat:"}.Registry()).Val())
 }
 
 var region = regexp.MustCompile(`(?ms)^(\t+)// rollcall: (\w+)\n(.*?)^\t+// rollcall: end\n`)
@@ -271,7 +272,7 @@ func TestRollcallTakesFortyLinesAtMost(t *testing.T) {
 	t.Parallel()
 	fleet := regions(t)["fleet"]
 	lines := strings.Count(fleet, "\n") - 3*strings.Count(fleet, "if err != nil {\n\treturn err\n}\n")
-	uses := regexp.MustCompile(`^[^/]*\b(MaxRetries|registry|reg|jan|claim)\b|\bhandlers\.`)
+	uses := regexp.MustCompile(`^[^/]*\b(rollcall|replica|claim)\b|\bhandlers\.`)
 	for _, file := range []string{"main.go", "chat.go"} {
 		code, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -286,48 +287,37 @@ func TestRollcallTakesFortyLinesAtMost(t *testing.T) {
 	require.LessOrEqual(t, lines, 40)
 }
 
-// late is a hook that delays scripts that write entries.
-type late struct{ redis.Hook }
+// late delays what is written about alice's phone.
+type late struct{ net.Conn }
 
-func (late) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && slices.Contains(cmd.Args(), any("alice|phone")) {
-			time.Sleep(1200 * time.Millisecond)
-		}
-		return next(ctx, cmd)
+func (c late) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("alice|phone")) {
+		time.Sleep(1200 * time.Millisecond)
 	}
+	return c.Conn.Write(b)
 }
 
-// alone runs one replica of the service in this process, whose registry writes through a client.
-func alone(t *testing.T, server *redistest.Server, writes *redis.Client) (*chat, *replica) {
+// alone runs one replica of the service in this process.
+func alone(t *testing.T, server *redistest.Server, opt *redis.Options) (*chat, *replica) {
 	t.Helper()
-	ctl := redis.NewClient(lease.Options(server.Options()))
 	c := &chat{
 		log: slog.New(slog.DiscardHandler), rdb: server.Client(),
 		sockets: map[string]*socket{}, lost: make(chan struct{}, 1),
 	}
 	var err error
-	c.reg, err = registry.New(registry.Config{
-		Client: writes, Control: ctl, Instance: "chat-0", Logger: c.log, Drain: time.Second,
+	c.replica, err = rollcall.New(rollcall.Config{
+		Redis: opt, Instance: "chat-0", Logger: c.log, Drain: time.Second, Janitor: rollcall.Janitor{Off: true},
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- c.reg.Run(ctx) }()
-	<-c.reg.Started()
+	go func() { ended <- c.replica.Run(ctx) }()
+	<-c.replica.Started()
 	srv := httptest.NewServer(http.HandlerFunc(c.connect))
 	t.Cleanup(func() {
 		srv.Close()
 		cancel()
 		require.NoError(t, <-ended)
-		require.NoError(t, ctl.Close())
-		require.NoError(t, writes.Close())
 	})
 	return c, &replica{addr: srv.Listener.Addr().String()}
 }
@@ -336,14 +326,17 @@ func alone(t *testing.T, server *redistest.Server, writes *redis.Client) (*chat,
 func TestAnIDIsListedAfterItsEntry(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	slow := redis.NewClient(lease.Options(server.Options()))
-	slow.AddHook(late{})
-	c, one := alone(t, server, slow)
+	opt := server.Options()
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return late{conn}, err
+	}
+	c, one := alone(t, server, opt)
 	one.connect(t, "alice", "phone")
 	// As the rule may: it removes what has no entry.
 	const rule = `if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 1 end redis.call('ZREM', KEYS[2], ARGV[1]) return 0`
 	until(t, func() bool {
-		keys := []string{c.reg.Layout().Registry(), online}
+		keys := []string{guard.Layout{}.Registry(), online}
 		entered, err := c.rdb.Eval(t.Context(), rule, keys, "alice|phone").Bool()
 		require.NoError(t, err)
 		return entered
@@ -355,7 +348,7 @@ func TestAnIDIsListedAfterItsEntry(t *testing.T) {
 func TestASocketIsReadWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	c, one := alone(t, server, redis.NewClient(lease.Options(server.Options())))
+	c, one := alone(t, server, server.Options())
 	phone := one.connect(t, "alice", "phone")
 	until(t, func() bool { return c.rdb.ZCard(t.Context(), online).Val() == 1 })
 	server.Stop()

@@ -18,9 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
+	"github.com/rollcall-redis/rollcall"
 )
 
 func main() {
@@ -41,38 +39,26 @@ func listenAndServe(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Println("devices connect to", ln.Addr())
-	return serve(ctx, ln, &redis.Options{Addr: args[0], MaxRetries: -1, ContextTimeoutEnabled: true})
+	return serve(ctx, ln, &redis.Options{Addr: args[0]})
 }
 
 // serve runs one replica until ctx ends or a part of it fails.
 func serve(ctx context.Context, ln net.Listener, opt *redis.Options) error {
 	// README: replica
-	rdb := redis.NewClient(opt) // for registrations and sweeps
-	defer rdb.Close()
-	// for lease, ticks and heartbeats: no load may starve them
-	ctl := redis.NewClient(lease.Options(opt))
-	defer ctl.Close()
-	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl})
-	if err != nil {
-		return err
-	}
-	jan, err := janitor.New(janitor.Config{Client: rdb, Control: ctl, Registry: reg})
+	replica, err := rollcall.New(rollcall.Config{Redis: opt})
 	if err != nil {
 		return err
 	}
 	g := pool.New().WithContext(ctx).WithCancelOnError()
-	g.Go(reg.Run) // beats and heals; when ctx ends it waits for releases, then says goodbye
-	g.Go(jan.Run) // contends for the lease, listens to Redis, sweeps while it leads
-	g.Go(func(ctx context.Context) error { return accept(ctx, ln, reg) })
+	g.Go(replica.Run) // when ctx ends it closes the sockets, and says goodbye
+	g.Go(func(ctx context.Context) error { return accept(ctx, ln, replica) })
 	return g.Wait()
 	// README: end
 }
 
-// accept serves devices until ctx ends, and returns when their sockets are closed.
-func accept(ctx context.Context, ln net.Listener, reg *registry.Registry) error {
+// accept serves devices until ctx ends. Rollcall closes their sockets.
+func accept(ctx context.Context, ln net.Listener, replica *rollcall.Replica) error {
 	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
-	sockets := pool.New()
-	defer sockets.Wait()
 	for {
 		conn, err := ln.Accept()
 		if ctx.Err() != nil {
@@ -81,28 +67,23 @@ func accept(ctx context.Context, ln net.Listener, reg *registry.Registry) error 
 		if err != nil {
 			return err
 		}
-		sockets.Go(func() { device(ctx, conn, reg) })
+		go device(conn, replica)
 	}
 }
 
 // device serves one socket: a line with the device's id, then one line per message. It answers
 // each message.
-func device(ctx context.Context, conn net.Conn, reg *registry.Registry) {
+func device(conn net.Conn, replica *rollcall.Replica) {
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	lines := bufio.NewScanner(conn)
 	if !lines.Scan() {
 		return
 	}
 	// README: socket
-	claim := reg.Register(lines.Text()) // never fails, never blocks; Redis may be away
+	claim := replica.Register(lines.Text(), rollcall.Socket{Close: conn.Close}) // never fails, never blocks
 	defer claim.Release()
-	for lines.Scan() {
-		claim.FrameReceived() // evidence that the device is really here
-		if _, err := fmt.Fprintln(conn, "ok"); err != nil {
-			return
-		}
-		claim.FrameAcked()
+	for lines.Scan() { // ends when Rollcall closes the socket: its device has a newer one
+		fmt.Fprintln(conn, "ok")
 	}
 	// README: end
 }

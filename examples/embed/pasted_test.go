@@ -33,10 +33,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/rollcall-redis/rollcall"
 	"github.com/rollcall-redis/rollcall/handlers"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func main() {
@@ -46,8 +44,8 @@ func main() {
 	}
 }
 
-func listen(ctx context.Context, mux http.Handler, reg *registry.Registry) error {
-	claim := reg.Register("alice")
+func listen(ctx context.Context, mux http.Handler, replica *rollcall.Replica) error {
+	claim := replica.Register("alice", rollcall.Socket{Close: http.NoBody.Close})
 	if err := claim.Wait(ctx); err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ var below = map[string][]string{
 	"partition":    {"guard", "internal", "janitor", "registry"},
 	"orphan":       {"guard", "internal", "janitor", "orphan/rules"},
 	"orphan/rules": {"guard", "internal"},
-	"handlers":     {"guard", "internal", "janitor", "partition", "registry"},
+	"handlers":     {"internal", "janitor"},
+	"rollcalltest": {"internal"},
 	"availability": {"guard", "internal", "janitor", "lease"},
 
 	// Of the programs' common part, what it may import of itself.

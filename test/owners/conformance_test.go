@@ -51,12 +51,15 @@ func TestOwnersConform(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(w *world){
 		"boot":                boots,
-		"superseded":          isSuperseded,
+		"replaced":            isReplaced,
 		"heals":               heals,
 		"tells what is back":  tellsWhatIsBack,
 		"late release":        releasesLate,
-		"dispute":             disputes,
-		"evidence":            takesBackOnEvidence,
+		"two owners":          ownersOfTwoSockets,
+		"pings":               pingsTheNewer,
+		"late registration":   asksTheOlder,
+		"entry of nobody":     handsBackWhatItDoesNotHold,
+		"plain writer":        yieldsToAPlainWriter,
 		"newer socket":        hasANewerSocket,
 		"goodbye":             saysGoodbye,
 		"paused and swept":    isPausedAndSwept,
@@ -120,12 +123,12 @@ func leavesAFormerPrimary(w *world) {
 	require.Equal(w.t, "a", w.entry("after"))
 }
 
-func isSuperseded(w *world) {
+func isReplaced(w *world) {
 	older := w.start("a")
 	older.registers("one")
 	older.registers("two")
 	newer := w.start("a")
-	require.Equal(w.t, exitSuperseded, older.ExitCode())
+	require.Equal(w.t, exitReplaced, older.ExitCode())
 	w.is("one", "")
 	w.is("two", "")
 	newer.registers("one")
@@ -146,7 +149,7 @@ func heals(w *world) {
 	w.SAdd(ctx, keys.Devices("a"), "nobody")
 	w.eventually("the index has no more", func() bool { return w.SCard(ctx, keys.Devices("a")).Val() == 20 })
 	w.HDel(ctx, keys.Registry(), "key-9")
-	o.do("received", "key-9") // at once
+	o.do("touch", "key-9") // at once
 	w.is("key-9", "a")
 }
 
@@ -167,7 +170,7 @@ func tellsWhatIsBack(w *world) {
 	o.awaits(told)
 	require.EqualValues(w.t, n, w.HLen(ctx, keys.Registry()).Val())
 	w.HDel(ctx, keys.Registry(), "key-7")
-	o.do("received", "key-7")
+	o.do("touch", "key-7")
 	w.eventually("it says so again", func() bool { return o.count(told) == 2 })
 	require.Equal(w.t, "a", w.entry("key-7"))
 }
@@ -185,11 +188,79 @@ func releasesLate(w *world) {
 	w.is("phone", "")
 }
 
-func disputes(w *world) {
+// moved is what an owner says whose socket was closed for a newer one at another.
+func moved(key, to string) event { return event{"closed", key, to} }
+
+func ownersOfTwoSockets(w *world) {
 	a, b := w.start("a"), w.start("b")
 	a.registers("phone")
 	b.registers("phone")
-	a.awaits(event{"displaced", "phone", "b"})
+	a.awaits(moved("phone", "b"))
+	for range 12 { // whatever the older one says
+		a.do("touch", "phone")
+		w.beats("a")
+		require.Equal(w.t, "b", w.entry("phone"))
+	}
+	require.False(w.t, b.closed("phone"))
+	require.Equal(w.t, 1, a.count(moved("phone", "b")))
+}
+
+// beats waits for the next beat of an owner.
+func (w *world) beats(id string) {
+	was := w.Get(w.t.Context(), keys.Heartbeat(id)).Val()
+	w.eventually("it beats", func() bool { return w.Get(w.t.Context(), keys.Heartbeat(id)).Val() != was })
+}
+
+// The newer socket is asked before the older is closed for it.
+func pingsTheNewer(w *world) {
+	a, b := w.start("a"), w.start("b")
+	register := func(o *owner, key, ping string) {
+		o.does(command{"register", key, ping})
+		o.awaits(event{Event: "landed", Key: key})
+	}
+	register(a, "phone", "answers")
+	register(b, "phone", "answers")
+	a.awaits(moved("phone", "b"))
+	register(a, "tablet", "answers")
+	register(b, "tablet", "fails")
+	w.eventually("the newer one is closed", func() bool { return b.closed("tablet") })
+	w.is("tablet", "a")
+	require.False(w.t, a.closed("tablet") || b.closed("phone"))
+}
+
+// The newer owner's registration fails for longer than it may overwrite.
+func asksTheOlder(w *world) {
+	ctx, a, b := w.t.Context(), w.start("a"), w.start("b")
+	a.registers("phone")
+	require.NoError(w.t, w.ConfigSet(ctx, "maxmemory", "1").Err())
+	b.do("register", "phone")
+	late := time.NewTimer(1500 * time.Millisecond)
+	<-late.C
+	require.NoError(w.t, w.ConfigSet(ctx, "maxmemory", "0").Err())
+	w.is("phone", "b")
+	a.awaits(moved("phone", "b"))
+	require.False(w.t, b.closed("phone"))
+}
+
+func handsBackWhatItDoesNotHold(w *world) {
+	a := w.start("a")
+	w.start("b")
+	a.registers("phone")
+	w.HSet(w.t.Context(), keys.Registry(), "phone", "b")
+	a.do("touch", "phone")
+	w.is("phone", "a")
+	require.False(w.t, a.closed("phone"))
+}
+
+func yieldsToAPlainWriter(w *world) {
+	ctx, a := w.t.Context(), w.start("a")
+	a.registers("phone")
+	w.Set(ctx, keys.Heartbeat("plain"), "1", 0)
+	w.HSet(ctx, keys.Registry(), "phone", "plain")
+	w.eventually("the socket is closed", func() bool { return a.closed("phone") })
+	require.Equal(w.t, "plain", w.entry("phone"))
+	a.do("register", "phone")
+	w.is("phone", "a")
 }
 
 func disputesOddKeys(w *world) {
@@ -197,32 +268,15 @@ func disputesOddKeys(w *world) {
 	for _, key := range []string{"/x y", "100%", "%41", "ü|1", "a/b"} {
 		a.registers(key)
 		b.registers(key)
-		a.awaits(event{"displaced", key, "b"})
+		a.awaits(moved(key, "b"))
 	}
-}
-
-func takesBackOnEvidence(w *world) {
-	a, b := w.start("a"), w.start("b")
-	b.registers("phone")
-	a.registers("phone")
-	w.HSet(w.t.Context(), keys.Registry(), "phone", "b") // which holds a socket, too
-	deadline := time.Now().Add(2 * interval)
-	for time.Now().Before(deadline) { // without an acknowledgement nothing is evidence
-		a.do("received", "phone")
-		require.Equal(w.t, "b", w.entry("phone"))
-	}
-	w.eventually("it is taken back", func() bool {
-		a.do("acked", "phone")
-		a.do("received", "phone")
-		return w.entry("phone") == "a"
-	})
 }
 
 func hasANewerSocket(w *world) {
 	a := w.start("a")
 	a.registers("phone")
 	a.do("register", "phone")
-	a.awaits(event{Event: "superseded", Key: "phone"})
+	a.awaits(moved("phone", "a"))
 	require.Equal(w.t, "a", w.entry("phone"))
 }
 

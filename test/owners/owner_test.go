@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -36,14 +37,14 @@ const (
 	ttl      = 6 * time.Second
 	patience = time.Minute
 	// What an owner ends with when a newer process has its id.
-	exitSuperseded = 3
+	exitReplaced = 3
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv("INSTANCE") != "" {
 		if err := beOwner(); err != nil {
-			if errors.Is(err, registry.ErrSuperseded) {
-				os.Exit(exitSuperseded)
+			if errors.Is(err, registry.ErrReplaced) {
+				os.Exit(exitReplaced)
 			}
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -64,9 +65,11 @@ func languages() map[string]func() *exec.Cmd {
 // An event is a line of an owner's output, and a command one of its input.
 type event struct{ Event, Key, Owner string }
 
+// Ping, of a registration, says that the socket can be pinged: "answers", or "fails".
 type command struct {
-	Do  string `json:"do"`
-	Key string `json:"key,omitempty"`
+	Do   string `json:"do"`
+	Key  string `json:"key,omitempty"`
+	Ping string `json:"ping,omitempty"`
 }
 
 // beOwner makes this process an owner in Go.
@@ -90,7 +93,6 @@ func beOwner() error {
 	reg, err := registry.New(registry.Config{
 		Client: rdb, Control: ctl, Instance: os.Getenv("INSTANCE"), HeartbeatInterval: ms("INTERVAL"), HeartbeatTTL: ms("TTL"),
 		OnReconciled: func() { say(event{Event: "reconciled"}) },
-		OnDisplaced:  func(key, owner string) { say(event{"displaced", key, owner}) },
 	})
 	if err != nil {
 		return err
@@ -109,12 +111,23 @@ func beOwner() error {
 			claim := claims[c.Key]
 			switch c.Do {
 			case "register":
-				claim = reg.Register(c.Key)
+				registered := make(chan *registry.Claim, 1)
+				socket := registry.Socket{Close: func() error {
+					moved, _ := errors.AsType[registry.MovedError]((<-registered).Err())
+					say(event{"closed", c.Key, moved.To})
+					return nil
+				}}
+				if c.Ping != "" {
+					socket.Ping = func(context.Context) error {
+						if c.Ping == "answers" {
+							return nil
+						}
+						return errors.New("no pong")
+					}
+				}
+				claim = reg.Register(c.Key, socket)
 				claims[c.Key] = claim
-				go func() {
-					<-claim.Superseded()
-					say(event{"superseded", c.Key, ""})
-				}()
+				registered <- claim
 				go func() {
 					if claim.Wait(ctx) == nil {
 						say(event{Event: "landed", Key: c.Key})
@@ -122,10 +135,8 @@ func beOwner() error {
 				}()
 			case "release":
 				claim.Release()
-			case "received":
-				claim.FrameReceived()
-			case "acked":
-				claim.FrameAcked()
+			case "touch":
+				claim.Touch()
 			case "stop":
 				for _, claim := range claims {
 					claim.Release()
@@ -177,9 +188,11 @@ func start(t *testing.T, cmd *exec.Cmd, server *redistest.Server, id string) *ow
 }
 
 // do gives the owner a command.
-func (o *owner) do(what, key string) {
+func (o *owner) do(what, key string) { o.t.Helper(); o.does(command{Do: what, Key: key}) }
+
+func (o *owner) does(c command) {
 	o.t.Helper()
-	line, err := json.Marshal(command{what, key})
+	line, err := json.Marshal(c)
 	require.NoError(o.t, err)
 	_, err = o.In.Write(append(line, '\n'))
 	require.NoError(o.t, err)
@@ -198,6 +211,13 @@ func (o *owner) count(e event) (n int) {
 }
 
 func (o *owner) has(e event) bool { return o.count(e) > 0 }
+
+// closed reports whether the owner closed a socket of a key.
+func (o *owner) closed(key string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.events, func(e event) bool { return e.Event == "closed" && e.Key == key })
+}
 
 func (o *owner) awaits(e event) {
 	o.t.Helper()

@@ -1,12 +1,12 @@
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 
-import { Claim } from './claim.js';
+import { Claim, MovedError, NoAnswerError, StoppingError, TakenError } from './claim.js';
 import { complete, maxKey, name } from './options.js';
 import { Connection, answered, callTimeout, isReadOnly, refused, tag } from './redis.js';
 import { Table, batchSize, now, unword, word } from './table.js';
 
-export { Claim };
+export { Claim, MovedError, NoAnswerError, StoppingError, TakenError };
 
 const toldPrefix = '/', heardWord = 'heard';
 // Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
@@ -17,11 +17,11 @@ const rights = {
   notify: [2, "NOPERM this user may not PUBLISH on the channels of heartbeats' names"],
 };
 
-/** SupersededError ends an owner: a newer process has its instance id. */
-export class SupersededError extends Error {
+/** ReplacedError ends an owner, and its claims: a newer process has its instance id. */
+export class ReplacedError extends Error {
   constructor() {
-    super('a newer process has this instance id: this one writes nothing more, close its sockets and exit');
-    this.name = 'SupersededError';
+    super('a newer process has this instance id: this one writes nothing more and must exit');
+    this.name = 'ReplacedError';
   }
 }
 
@@ -114,7 +114,6 @@ export class Owner extends EventEmitter {
       if (this.table.healed) this.#recovered('heal'); // disputes may last
       this.#reconcileAll();
       this.#tellReconciled();
-      this.#listen();
       this.#compareWhenDue();
     };
     const loop = async () => {
@@ -125,17 +124,19 @@ export class Owner extends EventEmitter {
     await this.#comparing; // beats do not wait for it
   }
 
-  /** register claims a key for this owner. It never fails and never waits; the newest claim wins. */
-  register(key) {
-    const claim = new Claim(this, name(key));
-    const over = this.#over || this.#stopping;
-    if (over || Buffer.byteLength(claim.key) > maxKey) {
-      claim.device = {};
-      claim.end(new Error(over ? 'the owner has ended' : `a key may have ${maxKey} bytes`));
-      if (!over) this.#fail('register', new Error(`a key may have ${maxKey} bytes`));
-      return claim;
+  /** register claims a key for a socket, and never waits. The newest handshake wins; this call is it. */
+  register(key, socket) {
+    if (typeof socket?.close !== 'function') throw new TypeError('register(key, socket): socket.close must be a function');
+    const claim = new Claim(this, name(key), socket);
+    if (this.#over || this.#stopping) {
+      claim.end(new StoppingError());
+    } else if (Buffer.byteLength(claim.key) > maxKey) {
+      const err = new Error(`a key may have ${maxKey} bytes`);
+      claim.end(err);
+      this.#fail('register', err);
+    } else {
+      this.table.register(claim, claim.key);
     }
-    this.table.register(claim, claim.key)?.supersede();
     return claim;
   }
 
@@ -182,6 +183,7 @@ export class Owner extends EventEmitter {
 
   async #stop() {
     if (this.#over) return;
+    await this.#closeSockets();
     await this.unregisterAll();
     clearTimeout(this.#timer);
     this.#over = true;
@@ -191,13 +193,23 @@ export class Owner extends EventEmitter {
     this.#end.resolve();
   }
 
+  /** closeSockets closes all sockets within half of `drain`, so that a fleet of clients does not connect again at one instant. */
+  async #closeSockets() {
+    for (let left = 50; left > 0 && !this.#over; left--) {
+      const open = [...this.table.devices.values()].map((d) => d.claim).filter((claim) => claim && !claim.signal.aborted);
+      if (open.length === 0) return;
+      for (const claim of open.slice(0, Math.ceil(open.length / left))) claim.end(new StoppingError());
+      if (open.length > 1) await sleep(this.#o.drain / 2 / 50);
+    }
+  }
+
   /** goodbye retries for a short time. After that the heartbeat expires by itself. */
   async #goodbye() {
     for (const until = now() + Math.min(this.#o.interval, callTimeout); this.#boot; ) {
       try {
         return await this.#own(this.#control, 'goodbye', [this.table.pending]);
       } catch (err) {
-        if (err instanceof SupersededError || now() >= until) return;
+        if (err instanceof ReplacedError || now() >= until) return;
         await sleep(this.#retryDelay);
       }
     }
@@ -205,20 +217,21 @@ export class Owner extends EventEmitter {
 
   get #retryDelay() { return Math.min(this.#o.interval / 10, 1000); }
 
-  #close() {
+  #close(why = new StoppingError()) {
     this.#over = true;
     clearTimeout(this.#timer);
     for (const c of [this.#data, this.#control, this.#subscriber]) c?.close();
-    for (const { claim } of this.table.devices.values()) claim?.end(new Error('the owner has ended'));
+    for (const { claim } of this.table.devices.values()) claim?.end(why);
   }
 
   /** own runs a script of the owner and returns its reply. */
   async #own(connection, name, args = [], dead = []) {
-    const out = await connection.run(name, [...this.#keys, ...dead], [...this.#common(connection), ...args]).catch((err) => {
+    const sent = now(), out = await connection.run(name, [...this.#keys, ...dead], [...this.#common(connection), ...args]).catch((err) => {
       this.#noteFailed(err);
       throw err;
     });
-    if (out[0] === 'SUPERSEDED') throw new SupersededError();
+    if (out[0] === 'SUPERSEDED') throw new ReplacedError();
+    this.table.clock.read(Number(out[7]), sent, now());
     const foreign = new Map();
     for (let i = 0; i < out[6].length; i += 2) foreign.set(out[6][i], out[6][i + 1]);
     const [found, last, size, count] = [out[1], out[2], out[3], out[5]].map(Number);
@@ -273,8 +286,9 @@ export class Owner extends EventEmitter {
   async #drawBoot() {
     const [boot, newest] = await this.#control.run('boot', this.#keys, [...this.#common(this.#control), this.#random, this.#grace]);
     // Does the other connection see that heartbeat, and may it write there?
-    const [there] = await this.#data.run('here', this.#keys, this.#common(this.#control, boot));
-    if (there === 'SUPERSEDED') throw new SupersededError();
+    const sent = now(), there = await this.#data.run('here', this.#keys, this.#common(this.#control, boot));
+    if (there[0] === 'SUPERSEDED') throw new ReplacedError();
+    this.table.clock.read(Number(there[7]), sent, now()); // known before anybody asks
     if (!this.#o.unique) { // a former life may have contended for the lease
       await this.#control.send('SREM', this.#key('janitor:contenders'), this.instance).catch((err) => {
         if (!answered(err)) throw err;
@@ -329,7 +343,6 @@ export class Owner extends EventEmitter {
       for (const [name, ops] of steps) failed = (await overlap(this.table.wanted(ops), (some) => this.#step(name, some, ops.length))) ?? failed;
       failed = (await overlap(b.check, (some) => this.#check(some))) ?? failed;
       this.table.ended(failed !== null);
-      this.#tellDisplaced();
       this.#tellReconciled();
       if (failed && !this.#over) await sleep(this.#retryDelay);
     }
@@ -338,7 +351,7 @@ export class Owner extends EventEmitter {
 
   async #step(name, ops, all) {
     if (ops.length === 0 || this.#over) return null;
-    const args = ops.flatMap((o) => (name === 'heal' ? [o.d.key, o.seen ?? o.dead ?? ''] : [o.d.key]));
+    const args = ops.map((o) => o.d.key);
     let dead = [];
     if (ops[0].dead) {
       dead = [...new Set(ops.map((o) => this.#heartbeat(o.dead)))];
@@ -427,9 +440,7 @@ export class Owner extends EventEmitter {
     } while (cursor !== '0' && !this.#over);
   }
 
-  /** listen begins to listen once somebody wants to be told. */
   async #listen() {
-    if (this.#over || this.#subscriber || this.listenerCount('displaced') === 0) return;
     const changed = (err) => (err ? this.#fail('listen', err) : this.#recovered('listen'));
     this.#subscriber = new Connection(this.#o.redis, this.#o.interval, changed,
       { channel: this.#channel(this.instance), onMessage: (message) => this.#told(message.split(' ')) });
@@ -443,8 +454,20 @@ export class Owner extends EventEmitter {
     }
     const other = first.slice(toldPrefix.length);
     if (rest[0] === heardWord) return void this.table.wasHeard(other, rest.slice(1));
-    this.table.compare(other, rest);
-    this.#tellDisplaced();
+    for (const claim of this.table.compare(other, rest)) this.#ping(claim, other);
+    this.#talk();
+  }
+
+  /** ping finds out whether the newer socket is there, before the older one is closed for it. */
+  async #ping(claim, other) {
+    try {
+      await claim.ping();
+      if (claim.device.claim === claim) this.table.answer(claim, other);
+    } catch (err) {
+      if (claim.device.claim !== claim) return;
+      this.table.lose(claim, new NoAnswerError(err));
+      this.table.yield(claim.device, other);
+    }
     this.#talk();
   }
 
@@ -457,41 +480,34 @@ export class Owner extends EventEmitter {
       for (const [other, words] of heard) {
         for (const some of chunks(words)) await this.#tell(other, `${toldPrefix}${this.instance} ${heardWord} ${some.join(' ')}`);
       }
-      for (const [other, devices] of asks) {
-        for (const few of chunks(devices)) {
-          const some = few.filter((d) => d.claim); // some have ended since the last message
+      for (const [other, claims] of asks) {
+        for (const few of chunks(claims)) {
+          const some = few.filter((c) => c.device.claim === c); // some have ended since the last message
           if (some.length === 0) continue;
-          const ages = some.map((d) => `${Math.floor(now() - d.claim.heard)} ${word(d.key)}`);
-          const { listens, lives } = await this.#tell(other, `${toldPrefix}${this.instance} ${ages.join(' ')}`);
-          this.table.asked(other, some, listens, lives);
+          const { clock } = this.table, said = some.map((c) => `${clock.handshake(c) * (c.answers ? 1 : -1)} ${word(c.key)}`);
+          const left = await this.#tell(other, `${toldPrefix}${this.instance} ${clock.when(now())} ${said.join(' ')}`);
+          this.table.wasAsked(other, some, left);
         }
       }
     } catch (err) {
       this.#fail('talk', err);
     }
-    this.#tellDisplaced();
   }
 
+  /** tell publishes to another owner, and returns what PTTL says of its heartbeat. */
   async #tell(other, message) {
-    const listeners = await this.#control.send('PUBLISH', this.#channel(other), message).catch((err) => {
-      if (answered(err)) return 0; // not allowed: nobody hears
-      throw err;
-    });
-    const lives = Number(await this.#control.send('EXISTS', this.#heartbeat(other))) > 0;
+    await this.#control.send('PUBLISH', this.#channel(other), message);
+    const left = Number(await this.#control.send('PTTL', this.#heartbeat(other)));
     this.#recovered('talk');
-    return { listens: Number(listeners) > 0, lives };
-  }
-
-  #tellDisplaced() {
-    for (const d of this.table.displaced.splice(0)) this.emit('displaced', d);
+    return left;
   }
 
   #fail(what, err) {
-    if (err instanceof SupersededError) {
+    if (err instanceof ReplacedError) {
       if (this.#over) return;
-      this.#close();
+      this.#close(err);
       this.#end.reject(err);
-      this.emit('superseded', err);
+      this.emit('replaced', err);
       return;
     }
     if (this.#over) return;

@@ -1,5 +1,8 @@
 import { performance } from 'node:perf_hooks';
 
+import { MovedError, TakenError } from './claim.js';
+import { Clock } from './clock.js';
+
 /** awake is in milliseconds and stands still while the machine is suspended. */
 const awake = () => performance.now();
 
@@ -14,9 +17,9 @@ export function now() {
   return at.awake + suspended;
 }
 
-const fresh = 1000; // ms for which a handshake, or a frame, is evidence enough to overwrite
-const checkEvery = 1000; // ms between two checks of one entry that frames cause
-const tellAgain = 300_000; // ms between two reports of one displaced key that was not heard meanwhile
+const fresh = 1000; // ms after its handshake for which a registration overwrites whatever it finds
+const checkEvery = 1000; // ms between two checks of one entry that touch causes
+const answerEvery = 1000; // ms between two answers about one claim
 const shards = 10;
 
 /** batchSize bounds one script: about 0.5 ms of the server's time. */
@@ -30,17 +33,13 @@ const overlapped = 8; // scripts under way at a time
  *            registering   its registration waits
  *            unconfirmed   to be put back if nothing is there
  *            standing      the entry names this owner
- *            contested     the entry named another owner, and a call failed since
  *            foreign       the entry names another owner
- *            acknowledged  a frame was acknowledged after that was seen
- *            proven        and a further frame arrived: the socket here is live
  * not held:  releasing, released
  * forgotten: not in the table any more
  */
-const states = ['forgotten', 'unwritten', 'registering', 'unconfirmed', 'standing', 'contested', 'foreign', 'acknowledged', 'proven', 'releasing', 'released'];
+const states = ['forgotten', 'unwritten', 'registering', 'unconfirmed', 'standing', 'foreign', 'releasing', 'released'];
 const untried = new Set(['unwritten', 'registering']);
-const disputed = new Set(['contested', 'foreign', 'acknowledged', 'proven']);
-const afterFailure = { standing: 'unconfirmed', released: 'releasing', foreign: 'contested', acknowledged: 'contested', proven: 'contested' };
+const afterFailure = { standing: 'unconfirmed', released: 'releasing' };
 
 /**
  * A Table is all that this owner knows of its keys. It does no input or output: what is to be done waits
@@ -51,10 +50,11 @@ export class Table {
   urgent = new Set();
   checks = new Set();
   again = new Set();
-  asks = new Map(); // other owner -> devices to ask it about
+  clock = new Clock();
+  asks = new Map(); // other owner -> claims to ask it about
   heard = new Map(); // other owner -> words to confirm to it
   suspects = new Set(); // devices that checkAll queued and no batch has taken yet
-  displaced = [];
+  lost = new Map(); // device that is to be taken out -> the owner to tell when it is
   count = Object.fromEntries(states.map((state) => [state, 0])); // of devices; that of forgotten is unused
   indexed = 0;
   batches = 0; // odd while one is under way
@@ -71,15 +71,15 @@ export class Table {
     this.#ttl = ttl;
   }
 
-  /** register makes claim the newest of its key and returns the one that it supersedes. */
+  /** register makes claim the newest of its key, and ends the older one. */
   register(claim, key) {
     const d = this.devices.get(key) ?? this.#add(key, 'unwritten');
-    const older = d.claim;
+    d.claim?.end(new MovedError(this.id));
     d.claim = claim;
     claim.device = d;
+    this.lost.delete(d);
     this.#set(d, d.state === 'unwritten' ? 'unwritten' : 'registering');
     this.enqueue(d, true);
-    return older;
   }
 
   release(claim) {
@@ -91,23 +91,18 @@ export class Table {
     this.enqueue(d, true);
   }
 
-  frameReceived(claim) {
-    const d = claim.device, at = now();
-    if (d.claim !== claim) return;
-    claim.heard = at;
-    if (d.state === 'acknowledged' || d.state === 'proven') {
-      this.#set(d, 'proven');
-      this.enqueue(d, true);
-    } else if (d.state === 'standing') {
-      if (at - d.checked < checkEvery) return void this.again.add(d);
-      d.checked = at;
-      this.enqueue(d, false);
-    }
+  /** lose ends a claim that another owner's socket has won against. */
+  lose(claim, why) {
+    this.release(claim);
+    claim.end(why);
   }
 
-  frameAcked(claim) {
-    const d = claim.device;
-    if (d.claim === claim && d.state === 'foreign') this.#set(d, 'acknowledged');
+  touch(claim) {
+    const d = claim.device, at = now();
+    if (d.claim !== claim || d.state !== 'standing') return; // retry checks it until Redis agrees
+    if (at - d.checked < checkEvery) return void this.again.add(d);
+    d.checked = at;
+    this.enqueue(d, false);
   }
 
   get held() { return this.devices.size - this.count.releasing - this.count.released; }
@@ -115,7 +110,7 @@ export class Table {
   /** pending is how many keys are not known to be in Redis as they should. */
   get pending() { return this.devices.size - this.count.standing - this.count.released; }
 
-  get healed() { return this.count.unconfirmed + this.count.contested + this.count.proven === 0; }
+  get healed() { return this.count.unconfirmed === 0; }
 
   /** restored is whether Redis has all that is held: nothing is lost, and nothing waits to be checked. */
   get restored() {
@@ -133,7 +128,7 @@ export class Table {
     this.wake?.();
   }
 
-  /** next begins a batch of what is most urgent: lists of {d, claim, seen, dead}. */
+  /** next begins a batch of what is most urgent: lists of {d, claim, dead}. */
   next() {
     const at = now(), b = { register: [], heal: [], outlive: [], release: [], check: [] };
     this.batches++;
@@ -143,9 +138,8 @@ export class Table {
       if (wasUntried) this.#set(d, 'unconfirmed');
       if (!claim) b.release.push({ d, claim });
       else if (wasUntried && at - claim.made < fresh) b.register.push({ d, claim });
-      else if (urgent && this.#proof(d)) b.heal.push({ d, claim, seen: d.dispute.owner });
-      else if (urgent && (d.indexed || !disputed.has(d.state))) b.heal.push({ d, claim });
-      else if (d.dispute?.silent && d.state !== 'contested' && at >= this.outliveAt) b.outlive.push({ d, claim, dead: d.dispute.owner });
+      else if (urgent && (d.indexed || d.state !== 'foreign')) b.heal.push({ d, claim });
+      else if (d.dispute?.silent && at >= this.outliveAt) b.outlive.push({ d, claim, dead: d.dispute.owner });
       else b.check.push({ d, claim });
     }
     return b;
@@ -162,10 +156,8 @@ export class Table {
     }
   }
 
-  /** wanted drops what was decided anew since the batch was made, and what rests on proof that has aged. */
-  wanted(ops) {
-    return ops.filter((o) => o.d.claim === o.claim && (!o.seen || this.#proof(o.d)) && (!o.dead || o.d.dispute?.owner === o.dead));
-  }
+  /** wanted drops what was decided anew since the batch was made. */
+  wanted(ops) { return ops.filter((o) => o.d.claim === o.claim); }
 
   ended(failed) {
     this.batches++;
@@ -183,16 +175,20 @@ export class Table {
         this.#set(d, afterFailure[d.state] ?? d.state);
       } else if (!o.claim) {
         this.#index(d, false);
-        if (!d.claim) this.#agree(d, 'released');
+        if (!d.claim) {
+          this.#out(d);
+          this.#agree(d, 'released');
+        }
       } else if (owner !== undefined) {
         this.#index(d, false);
+        this.clock.stamp(o.claim);
         if (d.claim === o.claim) {
-          if (o.seen) this.#set(d, afterFailure[d.state] ?? d.state); // the proof was against another claim
           this.#isForeign(d, owner);
           if (o.dead) d.dispute.silent = false;
         }
       } else {
         this.#index(d, true);
+        this.clock.stamp(o.claim);
         d.checked = at;
         this.#isOurs(o);
       }
@@ -214,7 +210,7 @@ export class Table {
         this.enqueue(d, true);
       } else {
         this.#isForeign(d, owner);
-        if (d.indexed && disputed.has(d.state)) this.enqueue(d, true); // to leave the index
+        if (d.indexed && d.state === 'foreign') this.enqueue(d, true); // to leave the index
       }
     });
   }
@@ -222,7 +218,7 @@ export class Table {
   /** notYet records that none of the owners named by these operations is dead for the guard. */
   notYet(ops) {
     this.outliveAt = now() + this.#interval / 20;
-    for (const o of ops) if (o.d.claim === o.claim && disputed.has(o.d.state)) this.enqueue(o.d, false);
+    for (const o of ops) if (o.d.claim === o.claim && o.d.state === 'foreign') this.enqueue(o.d, false);
   }
 
   /** retry is called every tenth of an interval. */
@@ -230,7 +226,7 @@ export class Table {
     const at = now();
     for (const d of this.again) {
       if (d.state === 'standing' && at - d.checked < checkEvery) continue;
-      this.enqueue(d, d.state === 'proven' || (d.state !== 'standing' && !disputed.has(d.state)));
+      this.enqueue(d, d.state !== 'standing' && d.state !== 'foreign');
     }
   }
 
@@ -257,6 +253,7 @@ export class Table {
       this.#set(d, 'releasing');
       this.enqueue(d, true);
     }
+    return d;
   }
 
   /** compareIndex compares the index with the claims after a scan that began after `begun` batches. */
@@ -269,7 +266,7 @@ export class Table {
         this.enqueue(d, true);
       } else {
         this.#index(d, member);
-        if (d.indexed && disputed.has(d.state)) this.enqueue(d, true);
+        if (d.indexed && d.state === 'foreign') this.enqueue(d, true);
       }
     }
   }
@@ -279,80 +276,93 @@ export class Table {
   }
 
   /**
-   * compare compares what another owner heard with what is known here: pairs of the age in milliseconds
-   * and the word for a key. Whoever heard a key later has the live socket.
+   * compare compares another owner's handshakes with those here: see registry/dispute.go. The caller pings
+   * the claims that it returns, and then answers.
    */
-  compare(other, pairs) {
-    const at = now();
+  compare(other, [theirNow, ...pairs]) {
+    const at = now(), newer = [];
+    if (!/^-?\d+$/.test(theirNow) || !this.clock.agrees(Number(theirNow), at)) return newer; // it will ask again
     for (let i = 0; i + 1 < pairs.length; i += 2) {
       if (!/^-?\d+$/.test(pairs[i])) break;
-      const theirs = Number(pairs[i]), key = unword(pairs[i + 1]), d = this.devices.get(key);
-      if (!d?.claim) {
-        this.named(key, 0);
-        push(this.heard, other, pairs[i + 1]);
+      const theirs = Math.abs(Number(pairs[i])), key = unword(pairs[i + 1]), d = this.devices.get(key), claim = d?.claim;
+      if (!claim) {
+        this.yield(this.named(key, 0), other);
         continue;
       }
-      const ours = Math.floor(at - d.claim.heard), asked = d.dispute?.owner === other;
-      if (asked) d.dispute.unheard = false;
-      if (ours > theirs || (ours === theirs && asked)) {
-        this.#displace(d, other);
-        if (!asked) push(this.heard, other, pairs[i + 1]);
-      } else if (!asked) {
-        push(this.asks, other, d);
+      const ours = this.clock.handshake(claim), asked = d.dispute?.owner === other;
+      if (asked) d.dispute.asked = null;
+      const older = ours < theirs || (ours === theirs && asked); // if equal, the entry's owner keeps it
+      if (older && Number(pairs[i]) > 0) {
+        this.lose(claim, new MovedError(other));
+        this.yield(d, other);
+      } else if (!claim.pinging && at - claim.said >= answerEvery && (older || claim.answers)) {
+        this.answer(claim, other);
+      } else {
+        if (!claim.pinging && at - claim.said >= answerEvery) newer.push(claim);
+        push(this.heard, other, pairs[i + 1]);
       }
     }
+    return newer;
+  }
+
+  answer(claim, owner) {
+    claim.said = now();
+    push(this.asks, owner, claim);
+  }
+
+  /** yield has the other owner told that a key is not held here: now, and when its entry is out. */
+  yield(d, owner) {
+    if (d.state !== 'forgotten') this.lost.set(d, owner); // there is something to take out
+    push(this.heard, owner, word(d.key));
+  }
+
+  #out(d) {
+    const owner = this.lost.get(d);
+    if (owner === undefined) return;
+    this.lost.delete(d);
+    push(this.heard, owner, word(d.key));
+    this.talk?.();
   }
 
   wasHeard(other, words) {
     for (const w of words) {
       const d = this.devices.get(unword(w));
-      if (d?.dispute?.owner === other) d.dispute.unheard = false;
+      if (d?.dispute?.owner !== other) continue;
+      d.dispute.asked = null;
+      this.enqueue(d, false); // it may be out by now
     }
   }
 
-  /** asked records whether another owner received what it was asked, and whether it has a heartbeat. */
-  asked(other, devices, heard, lives) {
-    for (const d of devices) {
-      if (d.dispute?.owner !== other) continue;
-      if (lives && !heard && d.dispute.unheard) this.#displace(d, other);
-      d.dispute.unheard = lives && !heard;
-      d.dispute.silent = !lives && canBeInstance(other);
+  /** wasAsked records that another owner was asked, and what PTTL says of its heartbeat. */
+  wasAsked(other, claims, left) {
+    const at = now(), until = left === -1 ? Infinity : left > 0 ? at + left : null;
+    for (const claim of claims) {
+      const d = claim.device, dispute = d.dispute;
+      if (d.claim !== claim || dispute?.owner !== other) continue;
+      dispute.silent = until === null && canBeInstance(other);
+      if (until === null) dispute.asked = null;
+      else if (dispute.asked === null) [dispute.asked, dispute.until] = [at, until];
+      else if (at - dispute.asked >= 2 * this.#interval && (until === Infinity || until - dispute.until > this.#interval / 2)) {
+        this.lose(claim, new TakenError()); // a plain writer, which beats and never answers
+      }
     }
   }
 
   takeAsks() {
     const asks = this.asks;
     this.asks = new Map();
-    for (const devices of asks.values()) for (const d of devices) if (d.dispute) d.dispute.waits = false;
     return asks;
   }
 
   #isForeign(d, owner) {
-    if (d.dispute?.owner !== owner) {
-      this.#set(d, 'contested');
-      d.dispute = { owner, asked: -Infinity, waits: false, unheard: false, silent: false };
-    }
-    if (d.state === 'contested') this.#set(d, 'foreign');
-    if (now() - d.dispute.asked >= this.#interval && !d.dispute.waits) {
-      d.dispute.asked = now();
-      d.dispute.waits = true;
-      push(this.asks, owner, d);
-      this.talk?.();
-    }
-  }
-
-  #proof(d) {
-    if (d.state !== 'proven') return false;
-    if (now() - d.claim.heard < fresh) return true;
     this.#set(d, 'foreign');
-    return false;
-  }
-
-  #displace(d, owner) {
-    const c = d.claim, at = now();
-    if (at - c.told < tellAgain && c.heard <= c.told) return;
-    c.told = at;
-    this.displaced.push({ key: d.key, owner });
+    if (d.dispute?.owner !== owner) d.dispute = { owner, ask: 0, pause: this.#interval / 10, asked: null, until: 0, silent: false };
+    const at = now(), dispute = d.dispute;
+    if (at < dispute.ask) return;
+    dispute.ask = at + dispute.pause;
+    dispute.pause = Math.min(2 * dispute.pause, this.#interval);
+    push(this.asks, owner, d.claim);
+    this.talk?.();
   }
 
   #isOurs(o) {
@@ -381,7 +391,7 @@ export class Table {
   #forget(d) {
     this.#index(d, false);
     this.#set(d, 'forgotten');
-    for (const queue of [this.urgent, this.checks, this.suspects, this.again]) queue.delete(d);
+    for (const queue of [this.urgent, this.checks, this.suspects, this.again, this.lost]) queue.delete(d);
     this.devices.delete(d.key);
   }
 
@@ -395,7 +405,7 @@ export class Table {
     this.count[d.state]--;
     this.count[state]++;
     d.state = state;
-    if (!disputed.has(state)) d.dispute = null;
+    if (state !== 'foreign') d.dispute = null;
     if (state !== 'standing' && state !== 'released') this.again.add(d);
   }
 }
@@ -409,7 +419,7 @@ function canBeInstance(id) {
   return id !== '' && Buffer.byteLength(id) <= 256 && !/\p{Cc}/u.test(id);
 }
 
-/** word returns the word for a key in a message to another owner: see registry/words.go. */
+/** word returns the word for a key in a message to another owner: see word in registry/dispute.go. */
 export function word(key) {
   if (key === '') return '%';
   return key.replace(/[\x00-\x20\x7f%]|^\//g, (c) => '%' + c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0'));

@@ -1,9 +1,8 @@
 -- heal.lua: restores entries that their owner still holds (after settings.lua and owner.lua). It
--- writes an entry only if it is absent, or names exactly the instance that the owner saw there.
--- That takes evidence against the instance: a fresh frame of its client, for which the caller
--- vouches, or, with KEYS[7..], its death, checked here.
+-- writes an entry only if it is absent, or, with KEYS[7..], names an instance that is dead, which is
+-- checked here. It never replaces a living one.
 -- KEYS[7..] heartbeats of the instances that may be dead
--- ARGV[9..] pairs: id, instance seen ('': none); with KEYS[7..] one more at the end: GAP ms
+-- ARGV[9..] ids; with KEYS[7..] one more at the end: GAP ms
 -- Entries that name another instance leave the owner's index: they are not its own to be swept, and
 -- the full scan is postponed only while indexes and entries are equally many.
 -- Extra: number of entries restored, or -1 if none of KEYS[7..] is dead (nothing was read); foreign
@@ -42,36 +41,32 @@ local function find_dead(gap)
   return dead
 end
 
-local dead, pairs_end = nil, #ARGV
+local dead, last_id = nil, #ARGV
 if KEYS[7] then
-  dead, pairs_end = find_dead(tonumber(ARGV[#ARGV])), #ARGV - 1
+  dead, last_id = find_dead(tonumber(ARGV[#ARGV])), #ARGV - 1
   if not dead then return reply(-1) end
 end
 assert_life()
-local imeis = {}
-for i = 9, pairs_end, 2 do imeis[(i - 7) / 2] = ARGV[i] end
-local before = redis.call('HMGET', KEYS[5], unpack(imeis))
-local me, ours, theirs, set, foreign, taken, from, n = ARGV[1], {}, {}, {}, {}, {}, {}, 0
+local before = redis.call('HMGET', KEYS[5], unpack(ARGV, 9, last_id))
+local me, held, theirs, set, foreign, n = ARGV[1], {}, {}, {}, {}, 0
 for i = 1, #before do
-  local imei, now, seen = imeis[i], before[i], ARGV[8 + 2 * i]
-  if now == me then
-    ours[#ours + 1] = imei
-  elseif not now or now == '' or (now == seen and (not dead or dead[seen])) then -- '' names nobody
-    n = n + 1
-    set[2 * n - 1], set[2 * n] = imei, me
-    taken[n], from[n] = imei, now or ''
-  else
-    theirs[#theirs + 1] = imei
-    foreign[#foreign + 1] = imei
+  local id, now = ARGV[8 + i], before[i]
+  if now and now ~= me and now ~= '' and not (dead and dead[now]) then -- '' names nobody
+    theirs[#theirs + 1] = id
+    foreign[#foreign + 1] = id
     foreign[#foreign + 1] = now
+  else
+    held[#held + 1] = id
+    if now ~= me then
+      n = n + 1
+      set[2 * n - 1], set[2 * n] = id, me
+    end
   end
 end
 if n > 0 then
   found_gone()
   redis.call('HSET', KEYS[5], unpack(set))
 end
-index('SADD', taken, 1)
-index('SADD', ours, 1)
+index('SADD', held, 1)
 index('SREM', theirs, 1)
-tell(from, taken, 1)
 return reply(n, foreign)

@@ -8,7 +8,7 @@ import Redis from 'ioredis';
 import { createClient } from 'redis';
 
 import { Owner } from '../lib/owner.js';
-import { clients, startProxy, startServer, until } from './server.js';
+import { clients, nobody, startProxy, startServer, until } from './server.js';
 
 const silent = (client) => client.on('error', () => {});
 
@@ -23,7 +23,7 @@ async function setup(t) {
 }
 
 async function started(t, options, on = {}) {
-  const o = new Owner({ instance: 'node-1', interval: 60, ttl: 60_000, drain: 0, ...options });
+  const o = nobody(new Owner({ instance: 'node-1', interval: 60, ttl: 60_000, drain: 0, ...options }));
   for (const [event, f] of Object.entries(on)) o.on(event, f);
   t.after(() => o.stop());
   await o.start();
@@ -51,7 +51,7 @@ for (const [library, client] of Object.entries({
 })) {
   test(`${library}: a connection that rests is not lost`, async (t) => {
     const { server, redis } = await setup(t), failed = [], beats = new Set();
-    await started(t, { redis: silent(client(server.port)), interval: 300 }, { failing: (what) => failed.push(what), displaced: () => {} });
+    await started(t, { redis: silent(client(server.port)), interval: 300 }, { failing: (what) => failed.push(what) });
     await until(async () => beats.add(await redis.get('instance:heartbeat:node-1')).size > 3);
     assert.deepEqual(failed, []);
   });
@@ -76,7 +76,7 @@ for (const [library, client] of Object.entries(clients)) {
   test(`${library}: nothing is compared with what a replica remembers`, async (t) => {
     const { server, redis } = await setup(t), next = await setup(t), proxy = await startProxy(server.port);
     t.after(() => proxy.stop());
-    const o = await started(t, { redis: client(t, proxy.port), interval: 600 }, { displaced: () => {} });
+    const o = await started(t, { redis: client(t, proxy.port), interval: 600 });
     await o.register('alice').landed;
     await o.heartbeat();
     proxy.to = next.server.port;
@@ -112,10 +112,10 @@ for (const [library, client] of Object.entries({
     const { server, redis } = await setup(t), failed = [], told = [];
     await redis.select(3);
     await redis.acl('SETUSER', 'owner', ...rights.map((right) => right.replace('&', '&db3:')));
-    const on = { failing: (what, err) => failed.push(`${what}: ${err.message}`), displaced: (d) => told.push(d.key) };
+    const on = { failing: (what, err) => failed.push(`${what}: ${err.message}`) };
     const options = () => ({ redis: silent(client(server.port)), ttl: 600, drain: 10_000 });
     const a = await started(t, options(), on), b = await started(t, { ...options(), instance: 'node-2' }, on);
-    for (const key of ['alice', 'bob', 'cyd']) await a.register(key).landed;
+    for (const key of ['alice', 'bob', 'cyd']) await a.register(key, { close: () => told.push(key) }).landed;
     await b.register('alice').landed;
     await until(() => told.includes('alice')); // notified, asked and answered
     await redis.hdel('connections:registry', 'bob');

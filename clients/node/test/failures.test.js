@@ -6,7 +6,7 @@ import Redis from 'ioredis';
 
 import { Owner } from '../lib/owner.js';
 import { Connection } from '../lib/redis.js';
-import { startServer, until } from './server.js';
+import { nobody, startServer, until } from './server.js';
 
 const interval = 60, ttl = 60_000; // ms
 
@@ -21,7 +21,7 @@ after(async () => {
 });
 
 async function owner(t, options = {}, on = {}) {
-  const o = new Owner({ redis, prefix: `${t.name}:`, instance: 'node-1', interval, ttl, drain: 0, ...options });
+  const o = nobody(new Owner({ redis, prefix: `${t.name}:`, instance: 'node-1', interval, ttl, drain: 0, ...options }));
   for (const [event, f] of Object.entries(on)) o.on(event, f);
   t.after(() => o.stop());
   await o.start();
@@ -41,7 +41,7 @@ function fail(t, method, when) {
 }
 
 test('an option that is undefined, or null, has its default', async (t) => {
-  const o = new Owner({ redis, prefix: undefined, interval: undefined, ttl: undefined, drain: null, instance: null });
+  const o = nobody(new Owner({ redis, prefix: undefined, interval: undefined, ttl: undefined, drain: null, instance: null }));
   t.after(() => o.stop());
   await o.start();
   await o.register('alice').landed;
@@ -81,7 +81,7 @@ test('a claim that ends while others are asked about it fails nothing', async (t
   fail(t, 'send', (command) => {
     if (command === 'PUBLISH' && asked++ === 0) for (const key of keys) o.unregister(key);
   });
-  o.table.asks.set('node-b', [...o.table.devices.values()]); // more than one message
+  o.table.asks.set('node-b', [...o.table.devices.values()].map((d) => d.claim)); // more than one message
   o.table.talk();
   await until(() => asked > 0 && o.table.devices.size === 0);
   for (let i = 0; i < 3; i++) await o.heartbeat();
@@ -89,7 +89,7 @@ test('a claim that ends while others are asked about it fails nothing', async (t
 });
 
 test('a dispute that lasts keeps no failure on the books', async (t) => {
-  await redis.set(`${t.name}:instance:heartbeat:node-b`, '1/x');
+  await redis.set(`${t.name}:instance:heartbeat:node-b`, '1/x', 'EX', 60); // it does not beat
   const o = await owner(t);
   await o.register('alice').landed;
   await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');

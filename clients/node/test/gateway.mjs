@@ -18,9 +18,8 @@ const owner = new Owner({ redis, instance: INSTANCE_ID, interval: ms(HEARTBEAT_I
 for (const event of ['failing', 'recovered', 'healed', 'reconciling', 'reconciled']) {
   owner.on(event, (what, err) => log(event, { what, error: err?.message }));
 }
-owner.on('displaced', (which) => log('displaced', which));
-owner.on('superseded', () => {
-  log('registry: superseded by a newer process with the same instance id');
+owner.on('replaced', () => {
+  log('registry: replaced by a newer process with the same instance id');
   process.exit(1);
 });
 
@@ -34,8 +33,7 @@ const devices = createServer((socket) => {
     claim?.release();
   });
   const hello = async (key) => {
-    claim = owner.register(key);
-    claim.signal.addEventListener('abort', () => socket.destroy());
+    claim = owner.register(key, { close: () => socket.destroy() });
     const late = new Promise((resolve) => setTimeout(resolve, 1000)); // it is served all the same
     await Promise.race([claim.landed.catch(() => late), late]);
     socket.write(Buffer.from([1]));
@@ -49,11 +47,10 @@ const devices = createServer((socket) => {
       hello(key);
       return;
     }
-    claim.received();
+    claim.touch();
     while (rest.length >= 8 && rest.length >= 12 + rest.readUInt32BE(4)) {
       const records = rest[9]; // behind preamble, length and codec
       rest = rest.subarray(12 + rest.readUInt32BE(4));
-      claim.acked();
       const answer = Buffer.alloc(4);
       answer.writeUInt32BE(records);
       socket.write(answer);

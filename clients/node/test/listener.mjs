@@ -10,4 +10,4 @@ redis.on('error', () => {});
 const owner = new Owner({ redis, prefix: 'listener:', instance: 'node-1', interval: 60, ttl: 600 });
 owner.on('failing', (operation) => { throw new Error(`${operation}: a mistake`); });
 await owner.start();
-owner.register('a');
+owner.register('a', { close() {} });

@@ -7,10 +7,11 @@ import { runInNewContext } from 'node:vm';
 import Redis from 'ioredis';
 import { RESP_TYPES, createClient, createCluster, createSentinel } from 'redis';
 
-import { Owner, SupersededError } from '../lib/owner.js';
+import { Clock } from '../lib/clock.js';
+import { MovedError, NoAnswerError, Owner, ReplacedError, StoppingError, TakenError } from '../lib/owner.js';
 import { Connection } from '../lib/redis.js';
 import { Table, now, unword, word } from '../lib/table.js';
-import { clients, startProxy, startServer, until } from './server.js';
+import { clients, nobody, startProxy, startServer, until } from './server.js';
 
 const interval = 60, ttl = 600; // ms
 
@@ -31,7 +32,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     const owner = async (t, options = {}, on = {}) => {
-      const o = new Owner({ redis: client(t, server.port), prefix: `${t.name}:`, interval, ttl, ...options });
+      const o = nobody(new Owner({ redis: client(t, server.port), prefix: `${t.name}:`, interval, ttl, ...options }));
       for (const [event, f] of Object.entries(on)) o.on(event, f);
       t.after(() => o.stop());
       await o.start();
@@ -92,13 +93,18 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('the newer socket of a key wins', async (t) => {
       const o = await owner(t, { instance: 'node-1' });
-      const older = o.register('alice'), newer = o.register('alice');
-      assert.equal(older.signal.aborted, true);
+      let closed = 0;
+      const older = o.register('alice', { close: () => closed++ }), newer = o.register('alice');
+      assert.ok(older.signal.reason instanceof MovedError && older.signal.reason.to === 'node-1');
+      assert.equal(closed, 0, 'not within register');
+      await assert.rejects(older.landed, MovedError);
       await newer.landed;
+      assert.equal(closed, 1);
       older.release(); // late
       await o.heartbeat();
       assert.equal(await entry(t, 'alice'), 'node-1');
       assert.equal(o.status().held, 1);
+      assert.throws(() => o.register('bob', {}), TypeError);
     });
 
     test('keys that are the same in Redis are the same here', async (t) => {
@@ -122,18 +128,70 @@ for (const [library, client] of Object.entries(clients)) {
       assert.equal(await entry(t, 'alice'), 'node-b');
     });
 
-    test('an entry that names another owner is taken back on evidence alone', async (t) => {
+    const answers = { ping: async () => {} }, mute = { ping: () => new Promise(() => {}) };
+    for (const [name, older, newer, wins] of [
+      ['no socket can be pinged', {}, {}, 'node-b'],
+      ['both answer pings', answers, answers, 'node-b'],
+      ['the newer one answers no ping', answers, { ping: async () => { throw new Error('no pong'); } }, 'node-a'],
+      ['the newer one never answers', answers, mute, 'node-a'],
+    ]) {
+      test(`of two sockets at two owners the newer handshake wins: ${name}`, async (t) => {
+        const slow = { interval: 300, ttl: 60_000 }, closed = []; // no stall of the machine makes one a plain writer
+        const a = await owner(t, { instance: 'node-a', ...slow }), b = await owner(t, { instance: 'node-b', ...slow });
+        const first = a.register('alice/1 2', { close: () => closed.push('node-a'), ...older });
+        await first.landed;
+        const second = b.register('alice/1 2', { close: () => closed.push('node-b'), ...newer });
+        await until(() => closed.length > 0);
+        await until(async () => (await entry(t, 'alice/1 2')) === wins);
+        const [winner, loser, why] = wins === 'node-b' ? [second, first, MovedError] : [first, second, NoAnswerError];
+        assert.ok(loser.signal.reason instanceof why, loser.signal.reason);
+        for (let i = 0; i < 12; i++) { // however much the older one says
+          await new Promise((resolve) => setTimeout(resolve, slow.interval));
+          loser.touch();
+          assert.equal(await entry(t, 'alice/1 2'), wins);
+        }
+        assert.equal(winner.signal.aborted, false);
+        assert.equal(closed.length, 1);
+      });
+    }
+
+    test('a registration that lands late finds the older one, and wins', async (t) => {
+      const slow = { interval: 300, ttl: 60_000 }, { run } = Connection.prototype;
+      const a = await owner(t, { instance: 'node-a', ...slow }), b = await owner(t, { instance: 'node-b', ...slow });
+      const first = a.register('alice');
+      await first.landed;
+      let fails = true;
+      t.mock.method(Connection.prototype, 'run', async function (name, ...more) {
+        if (name === 'register' && fails) throw new Error('no');
+        return run.call(this, name, ...more);
+      });
+      const second = b.register('alice');
+      await new Promise((resolve) => setTimeout(resolve, 1100));
+      fails = false;
+      await until(async () => (await entry(t, 'alice')) === 'node-b');
+      assert.ok(first.signal.reason instanceof MovedError);
+      assert.equal(second.signal.aborted, false);
+    });
+
+    test('what names an owner that does not hold it is handed back when it is asked', async (t) => {
       const a = await owner(t, { instance: 'node-a' });
       await owner(t, { instance: 'node-b' });
+      await a.register('alice').landed;
+      await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');
+      await until(async () => (await entry(t, 'alice')) === 'node-a');
+    });
+
+    test('a plain writer that lives keeps a key until the next handshake', async (t) => {
+      const a = await owner(t, { instance: 'node-a' });
       const claim = a.register('alice');
       await claim.landed;
-      await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');
-      await until(() => a.table.devices.get('alice').state === 'foreign');
-      claim.received(); // nothing was acknowledged before it
-      assert.equal(a.table.devices.get('alice').state, 'foreign');
-      claim.acked();
-      claim.received();
-      await until(async () => (await entry(t, 'alice')) === 'node-a');
+      await redis.set(`${t.name}:instance:heartbeat:plain`, '1');
+      await redis.hset(`${t.name}:connections:registry`, 'alice', 'plain');
+      await until(() => claim.signal.aborted);
+      assert.ok(claim.signal.reason instanceof TakenError);
+      assert.equal(await entry(t, 'alice'), 'plain');
+      await a.register('alice').landed;
+      assert.equal(await entry(t, 'alice'), 'node-a');
     });
 
     test('an entry of a dead owner is overwritten without evidence', async (t) => {
@@ -144,24 +202,14 @@ for (const [library, client] of Object.entries(clients)) {
       await until(async () => (await entry(t, 'alice')) === 'node-1');
     });
 
-    test('who heard a key earlier is told that it is displaced', async (t) => {
-      const told = [];
-      const a = await owner(t, { instance: 'node-a' });
-      const b = await owner(t, { instance: 'node-b' });
-      await a.register('alice/1 2').landed;
-      a.on('displaced', (d) => told.push(d)); // not too late
-      await until(async () => (await listeners(t, 'node-a')) === 1);
-      await b.register('alice/1 2').landed;
-      await until(() => told.length > 0);
-      assert.deepEqual(told, [{ key: 'alice/1 2', owner: 'node-b' }]);
-    });
-
     test('a newer process of the same id ends the older one', async (t) => {
       const ended = [];
-      const older = await owner(t, { instance: 'node-1' }, { superseded: (err) => ended.push(err) });
-      await older.register('alice').landed;
+      const older = await owner(t, { instance: 'node-1' }, { replaced: (err) => ended.push(err) });
+      const claim = older.register('alice');
+      await claim.landed;
       await owner(t, { instance: 'node-1' });
-      await assert.rejects(older.ended, SupersededError);
+      await assert.rejects(older.ended, ReplacedError);
+      assert.ok(claim.signal.reason instanceof ReplacedError);
       assert.equal(ended.length, 1);
       await until(async () => (await entry(t, 'alice')) === null, 'the newer one hands back what it does not hold');
       await assert.rejects(older.register('bob').landed);
@@ -192,8 +240,7 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('one that starts while Redis is away begins, and listens, when it is there', async (t) => {
       await server.kill();
-      const told = [];
-      const a = await owner(t, { instance: 'node-a' }, { displaced: (d) => told.push(d) });
+      const a = await owner(t, { instance: 'node-a' });
       assert.match(a.status().failing.heartbeat, /ECONNREFUSED/);
       const claim = a.register('alice');
       await server.start();
@@ -201,13 +248,13 @@ for (const [library, client] of Object.entries(clients)) {
       await until(() => Object.keys(a.status().failing).length === 0);
       const b = await owner(t, { instance: 'node-b' });
       await b.register('alice').landed;
-      await until(() => told.length > 0);
+      await until(() => claim.signal.aborted);
     });
 
     test('a subscription is made anew, and its loss is no loss of entries', async (t) => {
       const events = [], on = {};
       for (const event of ['failing', 'recovered', 'reconciled']) on[event] = (what) => events.push(`${event} ${what}`);
-      const a = await owner(t, { instance: 'node-a', ttl: 60_000 }, { ...on, displaced: () => {} });
+      const a = await owner(t, { instance: 'node-a', ttl: 60_000 }, on);
       await a.register('alice').landed;
       await redis.client('KILL', 'TYPE', 'pubsub');
       await until(() => events.length === 2);
@@ -222,7 +269,7 @@ for (const [library, client] of Object.entries(clients)) {
       await redis.acl('SETUSER', 'default', '-subscribe');
       t.after(() => redis.acl('SETUSER', 'default', '+subscribe'));
       const made = async () => Number(/total_connections_received:(\d+)/.exec(await redis.info('stats'))[1]), before = await made();
-      const a = await owner(t, { instance: 'node-a', interval: 5000, ttl: 60_000 }, { displaced: () => {} });
+      const a = await owner(t, { instance: 'node-a', interval: 5000, ttl: 60_000 });
       assert.match(a.status().failing.listen, /NOPERM/);
       await a.register('alice').landed;
       await new Promise((resolve) => setTimeout(resolve, 1200)); // two tenths of an interval
@@ -239,15 +286,16 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     test('connections without an answer are made anew', async (t) => {
-      const proxy = await startProxy(server.port), told = [];
+      const proxy = await startProxy(server.port);
       t.after(() => proxy.stop());
       proxy.silent = true;
       const options = { redis: client(t, proxy.port), instance: 'node-a', drain: 0 };
       const back = new Set();
-      const a = await owner(t, options, { displaced: (d) => told.push(d), recovered: (what) => back.add(what) });
+      const a = await owner(t, options, { recovered: (what) => back.add(what) });
       assert.ok('heartbeat' in a.status().failing);
       proxy.silent = false;
-      await a.register('alice').landed;
+      const claim = a.register('alice');
+      await claim.landed;
       await until(async () => (await listeners(t, 'node-a')) === 1);
 
       back.clear();
@@ -255,7 +303,7 @@ for (const [library, client] of Object.entries(clients)) {
       await until(() => back.has('heartbeat') && back.has('connection') && back.has('listen'));
       const b = await owner(t, { instance: 'node-b' });
       await b.register('alice').landed;
-      await until(() => told.length > 0);
+      await until(() => claim.signal.aborted);
     });
 
     test('a loss whose only sign was in an answer that never arrived is made good', async (t) => {
@@ -322,7 +370,7 @@ for (const [library, client] of Object.entries(clients)) {
       const alice = o.register('alice');
       await alice.landed;
       await redis.hdel(`${t.name}:connections:registry`, 'alice');
-      alice.received();
+      alice.touch();
       await until(() => bob);
       await until(async () => (await entry(t, 'bob')) === 'node-1');
     });
@@ -347,7 +395,7 @@ for (const [library, client] of Object.entries(clients)) {
       const o = await owner(t, { instance: 'node-1' });
       await o.register('alice').landed;
       const stopped = o.stop();
-      await assert.rejects(o.register('bob').landed, /ended/);
+      await assert.rejects(o.register('bob').landed, StoppingError);
       await stopped;
       assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
     });
@@ -393,6 +441,21 @@ test('an owner outlives what its listeners throw', async () => {
   }
 });
 
+test('a handshake grows no younger', () => {
+  for (const step of [3_600_000, -3_600_000, 0]) { // a suspended machine, or the server's clock
+    const clock = new Clock(), older = { made: 1000, at: null }, newer = { made: 11_000, at: null };
+    assert.equal(clock.agrees(5, 0), false);
+    clock.read(1_000_000, 0, 0);
+    clock.stamp(older);
+    clock.read(1_012_000 + step, 12_000, 12_000);
+    clock.stamp(newer);
+    clock.read(1_012_500, 11_000, 12_100); // was under way for long
+    assert.equal(clock.handshake(newer), 1_011_000 + step);
+    assert.ok(clock.handshake(older) <= 1_001_000 && clock.handshake(newer) - clock.handshake(older) >= 10_000);
+    assert.deepEqual([1001, 1000, -1000, -1001].map((d) => clock.agrees(clock.when(13_000) + d, 13_000)), [false, true, true, false]);
+  }
+});
+
 test('settings that are wrong are refused by name', () => {
   const client = new Redis({ lazyConnect: true });
   const nodes = [{ host: '127.0.0.1', port: 1 }];
@@ -419,7 +482,7 @@ test('a start after the stop returns', async () => {
 });
 
 test('a key that is too long is refused', async () => {
-  const o = new Owner({ redis: new Redis({ lazyConnect: true }) });
+  const o = nobody(new Owner({ redis: new Redis({ lazyConnect: true }) }));
   await assert.rejects(o.register('x'.repeat(1025)).landed, /1024 bytes/);
   assert.equal(o.status().held, 0);
 });
@@ -435,7 +498,7 @@ test('words', () => {
 
 test('a handshake of before the machine was suspended overwrites nothing', (t) => {
   const table = new Table('a', interval, ttl), made = now(), wall = Date.now();
-  table.register({ made, heard: made, told: -Infinity }, 'k');
+  table.register({ made, end() {} }, 'k');
   t.mock.method(Date, 'now', () => wall + 60_000); // the other clock stood still
   const batch = table.next();
   assert.deepEqual([batch.register.length, batch.heal.length], [0, 1]);
@@ -444,7 +507,7 @@ test('a handshake of before the machine was suspended overwrites nothing', (t) =
 });
 
 test('a call of unknown fate may land after a suspension', (t) => {
-  const table = new Table('a', interval, ttl), claim = { made: now(), heard: now(), told: -Infinity }, wall = Date.now();
+  const table = new Table('a', interval, ttl), claim = { made: now(), at: null, end() {} }, wall = Date.now();
   table.register(claim, 'k');
   table.wrote(table.next().register, null, new Error('no answer'));
   t.mock.method(Date, 'now', () => wall + 3_600_000);
@@ -462,7 +525,7 @@ test('settings of the client that would break the owner are not taken over', asy
   t.after(() => server.stop());
   for (const redis of clients) {
     redis.on('error', () => {});
-    const o = new Owner({ redis, interval, ttl });
+    const o = nobody(new Owner({ redis, interval, ttl }));
     t.after(() => o.stop());
     await o.start();
     await o.register('alice').landed;

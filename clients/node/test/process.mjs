@@ -10,22 +10,21 @@ const { REDIS_PORT, INSTANCE, INTERVAL, TTL } = process.env;
 const say = (event, more = {}) => process.stdout.write(JSON.stringify({ event, ...more }) + '\n');
 const redis = new Redis({ port: Number(REDIS_PORT), host: '127.0.0.1', lazyConnect: true, retryStrategy: () => 50 });
 const owner = new Owner({ redis, instance: INSTANCE, interval: Number(INTERVAL), ttl: Number(TTL) });
-owner.on('displaced', ({ key, owner }) => say('displaced', { key, owner }));
 owner.on('reconciled', () => say('reconciled'));
-owner.on('superseded', () => process.exit(3));
+owner.on('replaced', () => process.exit(3));
 owner.on('failing', (what, err) => process.stderr.write(`${what}: ${err.message}\n`));
 
 const claims = new Map();
 const commands = {
-  register({ key }) {
-    const claim = owner.register(key);
+  register({ key, ping }) {
+    const socket = { close: () => say('closed', { key, owner: claim.signal.reason.to ?? '' }) };
+    if (ping) socket.ping = () => (ping === 'answers' ? Promise.resolve() : Promise.reject(new Error('no pong')));
+    const claim = owner.register(key, socket);
     claims.set(key, claim);
     claim.landed.then(() => say('landed', { key }), () => {});
-    claim.signal.addEventListener('abort', () => say('superseded', { key }));
   },
   release: ({ key }) => claims.get(key).release(),
-  received: ({ key }) => claims.get(key).received(),
-  acked: ({ key }) => claims.get(key).acked(),
+  touch: ({ key }) => claims.get(key).touch(),
   async stop() {
     await owner.stop();
     process.exit(0);

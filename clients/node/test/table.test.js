@@ -12,7 +12,7 @@ test('a batch walks each queue once, however many keys have left its front', () 
   }
   table.urgent = new Counted();
   table.checks = new Counted();
-  for (let i = 0; i < 8000; i++) table.register({ made: now(), heard: now(), told: -Infinity, land() {} }, `key-${i}`);
+  for (let i = 0; i < 8000; i++) table.register({ made: now(), at: null, land() {}, end() {} }, `key-${i}`);
   for (let urgent = 2; urgent > 0; urgent--) {
     const b = table.next();
     assert.equal(b.register.length, 4000);

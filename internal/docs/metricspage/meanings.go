@@ -159,8 +159,8 @@ var meanings = map[string]meaning{
 		"Constant while there are connections: see `ingest_frames_total`",
 	},
 	"ingest_disconnects_total": {
-		"`closed`, `network`, `idle`, `superseded`, `moved`, `draining`",
-		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: half-open, the device had registered with another replica. `tls`: no TLS handshake. `certificate`: none, none that counts, or another device's: [device certificates](../devices.md#device-certificates). `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](../devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](../devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
+		"`closed`, `network`, `idle`, `moved`, `draining`",
+		"`store`: Redis did not take records in time. `refused`, `incomplete`, `framing`, `unknown`: what devices sent. `moved`: the device has a newer socket, here or at another replica. `tls`: no TLS handshake. `certificate`: none, none that counts, or another device's: [device certificates](../devices.md#device-certificates). `proxy`: no PROXY header. `untrusted`: not from `INGEST_PROXY_TRUSTED`. `unknown_device`, `undecided`: [which devices are served](../devices.md#which-devices-are-served). `crowded`: closed to make room: [who goes](../devices.md#who-goes-when-there-is-no-room). `unproven`: an IMEI, and no frame within `INGEST_FIRST_FRAME`",
 	},
 	"ingest_bytes_total": {
 		"About 65 to 120 bytes in a record",

@@ -81,7 +81,7 @@ type claim struct {
 	imei string
 }
 
-func (c *claims) register(imei string) gateway.Claim {
+func (c *claims) register(imei string, _ func() error) gateway.Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.rdb.HSet(c.t.Context(), c.layout.Registry(), imei, c.id).Err()
@@ -90,8 +90,8 @@ func (c *claims) register(imei string) gateway.Claim {
 }
 
 func (*claim) Wait(context.Context) error { return nil }
-func (*claim) FrameReceived()             {}
-func (*claim) FrameAcked()                {}
+func (*claim) Touch()                     {}
+func (*claim) Err() error                 { return nil }
 
 func (c *claim) Release() {
 	c.of.mu.Lock()

@@ -125,8 +125,7 @@ func (g *Gateway) place(ctx context.Context, c Command) (*session, *pendingComma
 	}
 }
 
-// Ready reports whether a device has a socket here that takes commands, and no newer one that is
-// known at another replica.
+// Ready reports whether a device has a socket here that takes commands.
 func (g *Gateway) Ready(imei string) bool {
 	s := g.newestSocket(imei)
 	if s == nil {
@@ -134,7 +133,7 @@ func (g *Gateway) Ready(imei string) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.commands.accepted && !s.moved && !s.ended
+	return s.commands.accepted && !s.ended
 }
 
 func newPendingCommand(c Command) (*pendingCommand, error) {

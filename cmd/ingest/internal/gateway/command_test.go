@@ -273,21 +273,6 @@ func TestACommandDoesNotDisturbAFrameThatIsHalfHere(t *testing.T) {
 	})
 }
 
-// Neither a command nor a simultaneous move of the device changes how long a socket may be
-// silent.
-func TestACommandDoesNotKeepASilentSocketThatIsElsewhere(t *testing.T) {
-	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		reported(t, s)
-		s.gateway.Displaced(imei, "other")
-		s.began = time.Now()
-		got := asks(s.gateway, c12, "getver", time.Hour)
-		hears(t, s, c12, "getver")
-		s.endsAfter(t, movedTime)
-		require.ErrorIs(t, (<-got).err, ErrUnanswered)
-	})
-}
-
 // Data that arrived before a command could be written does not answer it, even if unread and a TLS
 // record of its own. Keep-alives neither delay the command nor hide what is behind them.
 func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {

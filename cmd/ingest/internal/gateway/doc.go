@@ -2,7 +2,9 @@
 // reports in Redis streams, and only then acknowledges them.
 //
 //	g, err := gateway.New(gateway.Config{
-//		Register: func(imei string) gateway.Claim { return reg.Register(imei) },
+//		Register: func(imei string, end func() error) gateway.Claim {
+//			return reg.Register(imei, registry.Socket{Close: end})
+//		},
 //		Client:   rdb,
 //	})
 //	ln, err := gateway.Listen(ctx, ":5027")
@@ -44,7 +46,7 @@
 // (docs/reference/telemetry.md).
 //
 // A device may store 200 records or 32 KiB per second (docs/devices.md). A new socket has no burst
-// allowance, and a frame that waits while its socket is superseded is not stored: reconnecting
+// allowance, and a frame that waits while its device connects again is not stored: reconnecting
 // gains nothing, except at another replica.
 //
 // # Commands

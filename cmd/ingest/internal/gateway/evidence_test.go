@@ -10,9 +10,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// The registry must hear only the truth: a claim means that the device is here, and an
-// acknowledgement followed by a frame means that the device received it.
-
+// The registry must hear only the truth: a claim means that the device is here.
 func TestADeviceThatGaveUpWaitingIsNotRegistered(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxConns = 1 })
@@ -41,29 +39,4 @@ func TestDeadLettersAreCappedTightly(t *testing.T) {
 	w.send(junk)
 	w.expect("00000001")
 	require.LessOrEqual(t, b.rdb.XLen(t.Context(), b.stream+DeadSuffix).Val(), int64(deadMost+200))
-}
-
-// Of two frames in one packet, each a TLS record of its own, the second was here before the first's
-// acknowledgement, if out of the socket's sight.
-func TestAFrameThatWasHereBeforeTheAcknowledgementProvesNothing(t *testing.T) {
-	t.Parallel()
-	for over, listens := range transports(t) {
-		t.Run(over, func(t *testing.T) {
-			t.Parallel()
-			b := listening(t, listens)
-			w, gather := b.gathers(t, over)
-			gather.hold = true
-			w.send(frame(t, 1))
-			w.send(frame(t, 1))
-			gather.flush(t)
-			w.expect("0000000100000001")
-			claim := b.registrar.all()[0]
-			await(t, func() bool { _, n, _ := claim.counts(); return n == 1 })
-			arrived, acknowledged, _ := claim.counts()
-			require.Equal(t, 2, arrived)
-			require.Equal(t, 1, acknowledged, "only the one behind which nothing waited")
-			w.reports()
-			await(t, func() bool { _, n, _ := claim.counts(); return n == 2 })
-		})
-	}
 }

@@ -30,7 +30,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 		return s.pace(frame)
 	}
 	s.noteHaste(frame)
-	s.claim.FrameReceived()
+	s.claim.Touch()
 	until := time.Now().Add(storeTime)
 	if err := s.pace(frame); err != nil {
 		outcome = "abandoned"
@@ -59,18 +59,14 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 	if kept.mustRepeat() {
 		return kept.fault
 	}
-	// A frame that arrives before the acknowledgement is sent does not prove that the device
-	// received it.
-	bytes, end := s.unread()
+	bytes, _ := s.unread()
 	var ack [4]byte
 	if err := s.answer(teltonika.AppendAck(ack[:0], int(frame.Count))); err != nil {
 		outcome = "unanswered"
 		return err
 	}
 	s.g.metrics.latency.Observe(time.Since(began).Seconds())
-	if s.early = bytes; !bytes && !end {
-		s.claim.FrameAcked()
-	}
+	s.early = bytes
 	s.acceptCommands()
 	return nil
 }

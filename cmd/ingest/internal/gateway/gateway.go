@@ -20,6 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Vendors and fleets dictate all but firstFrame: parked devices report hourly, and devices close
@@ -32,7 +33,6 @@ const (
 	idleTime      = 3900 * time.Second
 	claimTime     = time.Second
 	storeTime     = 10 * time.Second
-	movedTime     = time.Minute // of silence, once the device has registered with another replica
 	rescueTime    = time.Second // for reading the data that has arrived when a socket ends
 )
 
@@ -53,18 +53,19 @@ func Unidentified(devices int) int { return min(4096, max(1, devices/4, min(devi
 type Claim interface {
 	// Wait returns nil once the registration has landed. The socket is served after an error too.
 	Wait(ctx context.Context) error
-	// FrameReceived records a frame that must be acknowledged.
-	FrameReceived()
-	// FrameAcked records that its acknowledgement was sent.
-	FrameAcked()
+	// Touch reports that the device has sent something.
+	Touch()
+	// Err returns why the claim has ended, nil if it has not.
+	Err() error
 	// Release gives the claim back. It never blocks.
 	Release()
 }
 
 // Config configures a Gateway.
 type Config struct {
-	// Register claims a device for this replica. It must not block.
-	Register func(imei string) Claim
+	// Register claims a device for this replica. It must not block, and calls end in a goroutine of
+	// its own when the device has a newer socket, or this replica stops.
+	Register func(imei string, end func() error) Claim
 	// Client must not retry by itself (a retried write may run twice) and must honour contexts.
 	Client redis.UniversalClient
 	// Stream names the telemetry stream; empty means [Stream]. Streams is their number, a power of
@@ -305,24 +306,23 @@ func (g *Gateway) open() []*session {
 }
 
 // claim registers the device and makes s its newest socket in one step: registry and gateway agree.
-func (g *Gateway) claim(s *session) Claim {
+func (g *Gateway) claim(s *session) {
 	g.mu.Lock()
-	c := g.cfg.Register(s.imei)
-	old := g.newest[s.imei]
+	defer g.mu.Unlock()
+	s.claim = g.cfg.Register(s.imei, func() error { g.lost(s); return nil })
 	g.newest[s.imei] = s
-	g.mu.Unlock()
-	if old != nil {
-		old.end(endSuperseded)
-	}
-	return c
 }
 
-// Displaced is for registry.Config.OnDisplaced. It never blocks.
-func (g *Gateway) Displaced(imei, owner string) {
-	if s := g.newestSocket(imei); s != nil {
-		g.cfg.Logger.Debug("device is at another replica", "imei", imei, "owner", owner)
-		s.displace()
+// lost ends a socket whose claim has ended, after the frame in hand.
+func (g *Gateway) lost(s *session) {
+	g.mu.Lock() // until Register has returned
+	why := s.claim.Err()
+	g.mu.Unlock()
+	reason := endDraining
+	if _, moved := errors.AsType[registry.MovedError](why); moved {
+		reason = endMoved
 	}
+	s.end(reason)
 }
 
 func (g *Gateway) newestSocket(imei string) *session {

@@ -118,7 +118,7 @@ func (s *session) register(ctx, waiting context.Context, imei string) error {
 		return errGone
 	}
 	s.imei, s.peer = imei, named(s.conn.RemoteAddr())
-	s.claim = s.g.claim(s)
+	s.g.claim(s)
 	if s.cas != s.g.clientCAs() && !s.vouched() {
 		return errCertificate // recheckCertificates may have finished before the claim
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -35,15 +36,23 @@ type registrar struct {
 }
 
 type claim struct {
-	imei                           string
-	landed                         chan struct{}
-	mu                             sync.Mutex
-	arrived, acknowledged, release int
-	released                       chan struct{}
+	imei             string
+	end              func() error
+	landed           chan struct{}
+	mu               sync.Mutex
+	touched, release int
+	released         chan struct{}
+	err              error
 }
 
-func (r *registrar) register(imei string) Claim {
-	c := &claim{imei: imei, landed: make(chan struct{}), released: make(chan struct{})}
+// register ends the device's older sockets, as a registry does.
+func (r *registrar) register(imei string, end func() error) Claim {
+	for _, older := range r.all() {
+		if older.imei == imei {
+			older.moves()
+		}
+	}
+	c := &claim{imei: imei, end: end, landed: make(chan struct{}), released: make(chan struct{})}
 	if r.land {
 		close(c.landed)
 	}
@@ -68,16 +77,26 @@ func (c *claim) Wait(ctx context.Context) error {
 	}
 }
 
-func (c *claim) FrameReceived() {
+func (c *claim) Touch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.arrived++
+	c.touched++
 }
 
-func (c *claim) FrameAcked() {
+func (c *claim) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.acknowledged++
+	return c.err
+}
+
+// moves ends the claim: the device has a newer socket.
+func (c *claim) moves() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil && c.release == 0 {
+		c.err = registry.MovedError{}
+		go func() { _ = c.end() }()
+	}
 }
 
 func (c *claim) Release() {
@@ -87,10 +106,10 @@ func (c *claim) Release() {
 	close(c.released) // a second release would panic
 }
 
-func (c *claim) counts() (arrived, acknowledged, release int) {
+func (c *claim) counts() (touched, release int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.arrived, c.acknowledged, c.release
+	return c.touched, c.release
 }
 
 // bench is a gateway that serves on a loopback port until the test ends.

@@ -205,9 +205,6 @@ func TestAProxyNamesTheDevicesAddress(t *testing.T) {
 		require.NoError(t, w.Close())
 		await(t, func() bool { return strings.Contains(log.String(), "peer="+from+":4711") })
 	}
-	claim := b.registrar.all()[0]
-	_, acknowledged, _ := claim.counts()
-	require.LessOrEqual(t, acknowledged, 2)
 }
 
 func TestATrustedAddressWithoutAHeaderIsSentAway(t *testing.T) {

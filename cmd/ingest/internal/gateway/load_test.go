@@ -62,7 +62,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 				w.send(sent)
 			}
 			for _, c := range b.registrar.all() {
-				await(t, func() bool { n, _, _ := c.counts(); return n == 1 })
+				await(t, func() bool { n, _ := c.counts(); return n == 1 })
 			}
 			room := redis.DefaultPipelinePoolSize + size/2
 			await(t, func() bool { return now.Load() == int64(room) })

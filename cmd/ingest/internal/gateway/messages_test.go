@@ -296,7 +296,7 @@ func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
 				first := b.registrar.all()[0]
 				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
 				w.send(append(frame(t, 1), response(t, c12, "LLS: 1")...))
-				await(t, func() bool { arrived, _, _ := first.counts(); return arrived == 1 })
+				await(t, func() bool { n, _ := first.counts(); return n == 1 })
 				w.send(append(response(t, c12, "LLS: 2"), frame(t, 1)...))
 				w.send(response(t, c12, "LLS: 3"))
 				c.ends(t, b, over)

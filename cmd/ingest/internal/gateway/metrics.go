@@ -73,7 +73,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded "+
 			"(to make room for a device), unproven (nothing to store in time), unknown_device, undecided, untrusted, "+
 			"proxy, tls, certificate, closed, idle, incomplete, framing, unknown, "+
-			"store, superseded, moved, draining, network.", "reason"),
+			"store, moved, draining, network.", "reason"),
 		in:   bytes.WithLabelValues("in"),
 		out:  bytes.WithLabelValues("out"),
 		dead: counter("ingest_dead_letters_total", "Frames kept as dead letters."),

@@ -33,12 +33,11 @@ const (
 	endIdle          = "idle"        // silent for longer than parked devices are
 	endIncomplete    = "incomplete"  // a frame did not arrive whole in time
 	endFraming       = "framing"
-	endUnknown       = "unknown"    // unknown number of records
-	endStore         = "store"      // Redis did not take it in time
-	endCrowded       = "crowded"    // see package doors
-	endUnproven      = "unproven"   // an IMEI, but nothing to store in time
-	endSuperseded    = "superseded" // the device has a newer socket here
-	endMoved         = "moved"      // newer socket at another replica, silence here
+	endUnknown       = "unknown"  // unknown number of records
+	endStore         = "store"    // Redis did not take it in time
+	endCrowded       = "crowded"  // see package doors
+	endUnproven      = "unproven" // an IMEI, but nothing to store in time
+	endMoved         = "moved"    // the device has a newer socket
 	endDraining      = "draining"
 	endNetwork       = "network" // reset, unreachable
 )
@@ -110,7 +109,6 @@ type session struct {
 	late     string
 	resting  bool // the session waits for its device at a frame boundary
 	called   bool // the deadline was moved to end the rest, for a command
-	moved    bool // the device registered with another replica and has not spoken here since
 	commands commandState
 }
 
@@ -289,7 +287,7 @@ func (s *session) converse(ctx context.Context) error {
 			continue
 		}
 		started, err := s.reader.Await()
-		if called := s.endRest(err == nil); called && errors.Is(err, os.ErrDeadlineExceeded) {
+		if called := s.endRest(); called && errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
 		if err != nil {
@@ -342,12 +340,8 @@ func (s *session) rest() (*pendingCommand, error) {
 
 // The caller holds mu.
 func (s *session) restWithin() error {
-	first := time.Until(s.firstBy)
-	switch {
-	case !s.spoke && (!s.moved || first < movedTime): // a keep-alive proves nothing
-		return s.within(first, endUnproven)
-	case s.moved:
-		return s.within(movedTime, endMoved)
+	if !s.spoke { // a keep-alive proves nothing
+		return s.within(time.Until(s.firstBy), endUnproven)
 	}
 	return s.within(idleTime, endIdle)
 }
@@ -359,25 +353,12 @@ func (s *session) speaks() {
 	s.spoke = true
 }
 
-func (s *session) endRest(spoke bool) (called bool) {
+func (s *session) endRest() (called bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	called = s.called
 	s.resting, s.called = false, false
-	s.moved = s.moved && !spoke
 	return called
-}
-
-func (s *session) displace() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.moved = true
-	if s.resting && !s.called { // otherwise rest sets the deadline later
-		_ = s.restWithin() // fails only on a closed socket, or while draining
-	}
-	if s.g.draining() {
-		s.interrupt()
-	}
 }
 
 func (s *session) unread() (bytes, end bool) {
