@@ -38,7 +38,7 @@ local function differs(id, keeps, is_online, is_active, sessions, at)
   local was, bad = heard(id, latest)
   return (redis.call('SISMEMBER', online, id) == 1) ~= is_online
     or (redis.call('SISMEMBER', deactivated, id) == 1) == is_active
-    or start(capacity(id), 10) ~= sessions
+    or start(capacity(id), '9') ~= sessions
     or bad
     or mode ~= 'newer' and (keeps and was == '' and at ~= '' or not keeps and was ~= '')
 end
@@ -61,7 +61,7 @@ local function beat(id, keeps, at)
 end
 
 local function count(id, sessions)
-  local was = start(capacity(id), 10)
+  local was = start(capacity(id), '9')
   if mistyped(was) or was ~= '' and (#was > 9 or not string.find(was, '^%d+$')) then
     redis.call('UNLINK', capacity(id))
     bad_key('bad_capacity', id)

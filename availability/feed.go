@@ -179,7 +179,7 @@ func (f *feed) tell(ctx context.Context, step string, begun time.Time) error {
 	if !f.feeding {
 		f.clocks.adopt(out[6])
 	}
-	f.heard(now, out)
+	f.heard(sent, now, out)
 	return nil
 }
 
@@ -198,8 +198,8 @@ func (f *feed) turned(role, mark string) {
 	f.marks = []string{mark}
 }
 
-// heard takes what all replicas go by.
-func (f *feed) heard(now time.Time, out []string) {
+// heard takes what all replicas go by. However late the answer is, it is as of when it was asked for.
+func (f *feed) heard(sent, now time.Time, out []string) {
 	if ms, err := strconv.ParseInt(out[7], 10, 64); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {
 		f.broughtAt(time.UnixMilli(ms))
 	}
@@ -211,7 +211,7 @@ func (f *feed) heard(now time.Time, out []string) {
 	f.health.Whole, f.health.LookedAt = f.whole, time.Now()
 	f.uncompared = err != nil
 	if err == nil {
-		f.health.FeedAt = time.Now().Add(-time.Duration(ago) * time.Millisecond)
+		f.health.FeedAt = sent.Add(-time.Duration(ago) * time.Millisecond)
 		if !f.upTo.IsZero() {
 			f.upTo = f.health.FeedAt
 		}

@@ -6,7 +6,8 @@
 -- ARGV[5] how many mitras of the page to return, the least busy first; 0: all
 -- Result: strings: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per
 --   line: a single string costs a quarter of a list. Or the error UNSEEDED.
--- Most of the work is done here, so it does as little as it can per mitra.
+-- Most of the work is done here, so it does as little as it can per mitra: see start in heard.lua
+-- for the strings that look like numbers.
 if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
 local now, most, stale, limit = nowms(), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local cutoff = stale > 0 and listened(KEYS[5], now) >= stale and iso(now - stale)
@@ -17,7 +18,7 @@ local free, sizes, busiest = {}, {}, 0 -- free: lists of ids by number of sessio
 local count = { [''] = 0 } -- numbers by text; a mitra without sessions has no key
 local pcall = redis.pcall
 for _, id in ipairs(ids) do
-  local text = pcall('GETRANGE', before_capacity .. id, 0, 9)
+  local text = pcall('GETRANGE', before_capacity .. id, '0', '9')
   local has = count[text]
   if not has then
     -- A value that is not a number counts as full.
@@ -25,7 +26,7 @@ for _, id in ipairs(ids) do
     count[text] = has
   end
   if has < most and #id <= longest then
-    local at = cutoff and pcall('GETRANGE', before_heartbeat .. id, 0, 24) or ''
+    local at = cutoff and pcall('GETRANGE', before_heartbeat .. id, '0', '24') or ''
     if not cutoff or type(at) == 'string' and at >= cutoff and at <= latest or excused(id, now, stale) then
       local size = sizes[has] or 0
       if size == 0 then free[has], busiest = {}, math.max(busiest, has) end

@@ -14,14 +14,15 @@ local function mistyped(reply)
   return true
 end
 
--- start(key, n) returns the first n bytes of a string, or an error. A value that somebody made
--- large must not be read whole: it would keep everybody waiting.
-local function start(key, n) return redis.pcall('GETRANGE', key, 0, n - 1) end
+-- start(key, last) returns the bytes of a string up to an index, or an error. A value that somebody
+-- made large must not be read whole: it would keep everybody waiting. The index is a string, as
+-- Redis formats each number that it gets from Lua, which takes longer than the reading.
+local function start(key, last) return redis.pcall('GETRANGE', key, '0', last) end
 
 -- heard(id, latest) returns a mitra's heartbeat, or '' if there is none. The second result is
 -- true if the key holds something else: another type, no time, or a time after latest.
 local function heard(id, latest)
-  local at = start(heartbeat(id), 25)
+  local at = start(heartbeat(id), '24')
   if at == '' then return '', redis.call('EXISTS', heartbeat(id)) == 1 end
   if mistyped(at) or #at ~= 24 or at > latest
     or not string.find(at, '^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$') then
@@ -37,7 +38,7 @@ local function excuse(id, now)
 end
 
 local function excused(id, now, stale)
-  local at = start(unheard(id), 17)
+  local at = start(unheard(id), '16')
   if mistyped(at) or #at > 16 or not string.find(at, '^%d+$') then return false end
   return tonumber(at) <= now and now - tonumber(at) < stale
 end

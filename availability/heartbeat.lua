@@ -9,7 +9,7 @@
 local call, id = redis.call, ARGV[1]
 local prefix = string.sub(KEYS[1], 1, -17 - #id) -- all before mitra:heartbeat:
 if call('SISMEMBER', prefix .. 'mitras:deactivated', id) == 1 then return 'deactivated' end
-local certificate = redis.pcall('GETRANGE', prefix .. 'mitras:seeded', 0, 24)
+local certificate = redis.pcall('GETRANGE', prefix .. 'mitras:seeded', '0', '24')
 local whole = type(certificate) == 'string' and #certificate == 24
 if whole and call('SISMEMBER', prefix .. 'mitras:online', id) == 0 then return 'not_online' end
 local t = call('TIME')

@@ -6,7 +6,7 @@ local prefix = string.sub(online, 1, -14) -- all before mitras:online
 
 -- whole() reports whether the mirror is whole. A key of another type does not count.
 local function whole()
-  local at = redis.pcall('GETRANGE', seeded, 0, 24)
+  local at = redis.pcall('GETRANGE', seeded, '0', '24')
   return type(at) == 'string' and #at == 24
 end
 

@@ -123,6 +123,14 @@ func (r *rig) eventually(f func() bool, what string) {
 	waittest.Until(r.t, 5*time.Millisecond, f, what)
 }
 
+// looked returns when the feed has brought all that the source has now, and knows that Redis has a
+// newer mark. One read may be under way, and answers of before may be: neither counts.
+func (r *rig) looked() {
+	r.t.Helper()
+	before := r.source.asked("Feed")
+	r.eventually(func() bool { return r.source.asked("Feed") >= before+2 }, "the feed looks")
+}
+
 // later returns when the server's clock, as heartbeats have it, has gone on from a moment.
 func (r *rig) later(at time.Time) {
 	r.t.Helper()

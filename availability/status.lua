@@ -10,7 +10,7 @@ if digits == 0 then return {} end
 local number = digits < 17 and redis.call('HGET', version, id) or ''
 local at, bad = heard(id, iso(now + ahead))
 if bad then return redis.error_reply('UNREADABLE the heartbeat is no time') end
-local sessions = start(capacity(id), 10)
+local sessions = start(capacity(id), '9')
 if sessions == '' then sessions = '0' end
 if mistyped(sessions) or #sessions > 9 or not string.find(sessions, '^%d+$') then
   return redis.error_reply('UNREADABLE the capacity is no number')

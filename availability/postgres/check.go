@@ -122,6 +122,9 @@ type Stat struct {
 	Waited           time.Duration
 }
 
+// Ping asks PostgreSQL for an answer, on a connection that no caller uses.
+func (s *Source) Ping(ctx context.Context) error { return s.keeping(ctx, "ping", s.keep.Ping) }
+
 // Stat excludes the connections of the feed and of others that keep the mirror.
 func (s *Source) Stat() (all Stat) {
 	for _, pool := range []*pgxpool.Pool{s.pool, s.waiting} {

@@ -166,7 +166,7 @@ const seedWait = 5 * time.Second
 func (r *replica) run(ctx context.Context) error {
 	parts := program.NewParts(ctx, r.settings.ShutdownGrace, r.log)
 	parts.Go("tokens", r.tokens.Run)
-	parts.Go("database", r.database.Prepare)
+	parts.Go("database", r.database.Run)
 	parts.Go("registry", r.registry.Run)
 	parts.Go("inspector", r.inspector.Run)
 	parts.Go("files", r.files.Run)

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -29,7 +28,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// A Database remembers whether the last call succeeded: every replica reads the feed at each tick.
+// A Database remembers whether PostgreSQL answered last. Run asks it.
 type Database struct {
 	*postgres.Source
 	migrate   bool
@@ -44,10 +43,10 @@ type Database struct {
 
 // Status is PostgreSQL's part of the status.
 type Status struct {
-	// Answers: the last call succeeded, and not long ago.
+	// Answers: it answered when it was asked last, and not long ago.
 	Answers    bool      `json:"answers"`
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Error is why the last call failed.
+	// Error is why it did not.
 	Error string `json:"error,omitempty"`
 	// Prepared: the migration has run, or with MIGRATE=off, the schema was found complete.
 	Prepared bool `json:"prepared"`
@@ -64,6 +63,8 @@ const (
 	triedWithin = 2 * time.Second
 	// how long a success proves that PostgreSQL answers: a frozen server fails no calls
 	answersFor = 5 * time.Second
+	// between two questions whether it answers: one replica of a fleet reads the feed
+	askAgain = time.Second
 )
 
 // Open does not wait for the server.
@@ -105,29 +106,6 @@ func Try(ctx context.Context, url, password string) error {
 	return conn.Close(ctx)
 }
 
-// Feed notes the result.
-func (d *Database) Feed(ctx context.Context, since availability.Cursor) (
-	[]availability.State, availability.Cursor, error,
-) {
-	states, now, err := d.Source.Feed(ctx, since)
-	d.note(err)
-	return states, now, err
-}
-
-// Page notes the result, because nobody reads the feed during a seeding.
-func (d *Database) Page(ctx context.Context, after string, limit int) ([]availability.State, error) {
-	states, err := d.Source.Page(ctx, after, limit)
-	d.note(err)
-	return states, err
-}
-
-// CountOnline notes the result: it is called even while the feed waits for a frozen Redis.
-func (d *Database) CountOnline(ctx context.Context) (int, error) {
-	n, err := d.Source.CountOnline(ctx)
-	d.note(err)
-	return n, err
-}
-
 func (d *Database) note(err error) {
 	if errors.Is(err, context.Canceled) { // the caller went away
 		return
@@ -139,11 +117,26 @@ func (d *Database) note(err error) {
 	}
 }
 
+// Run prepares the schema, and then asks PostgreSQL again and again whether it answers. It returns
+// Prepare's error.
+func (d *Database) Run(ctx context.Context) error {
+	if err := d.Prepare(ctx); err != nil {
+		return err
+	}
+	for {
+		d.note(d.Ping(ctx))
+		if !wait.For(ctx, askAgain) {
+			return nil
+		}
+	}
+}
+
 // Prepare migrates, or checks that somebody has, until that succeeds. It fails only if the server
 // answers and refuses, so that retrying would not help.
 func (d *Database) Prepare(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := d.prepareOnce(ctx)
+		d.note(err)
 		if first {
 			close(d.tried)
 		}

@@ -1,8 +1,10 @@
 package database_test
 
 import (
+	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,21 +14,32 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// The feed waits for a frozen Redis, which has to take what was read before.
-func TestWhileNobodyReadsTheFeedACountTellsWhetherPostgresAnswers(t *testing.T) {
+// No call of others is needed: in a fleet one replica reads the feed, and the others only Redis.
+func TestWhetherPostgresAnswersIsKnownWithoutACall(t *testing.T) {
 	t.Parallel()
+	server := pgtest.Start(t)
 	d, err := database.Open(t.Context(), database.Config{
-		URL: pgtest.Database(t).URL, Migrate: true, Logger: slog.New(slog.DiscardHandler),
+		URL: server.Database().URL, Migrate: true, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	defer d.Close()
-	_, err = d.CountOnline(t.Context())
-	require.Error(t, err, "there are no tables")
-	require.False(t, d.Status().Answers)
-	require.Equal(t, err.Error(), d.Status().Error)
-	require.NoError(t, d.Prepare(t.Context()))
-	_, err = d.CountOnline(t.Context())
-	require.NoError(t, err)
-	require.True(t, d.Status().Answers)
-	require.Empty(t, d.Status().Error)
+	t.Cleanup(d.Close)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	is := func(answers bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			st := d.Status()
+			return st.Answers == answers && st.Prepared && answers == (st.Error == "")
+		}, time.Minute, 10*time.Millisecond)
+	}
+	is(true)
+	server.Kill()
+	is(false)
+	server.Restart()
+	is(true)
 }
