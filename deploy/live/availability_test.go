@@ -83,29 +83,23 @@ var scenesOfAvailability = []scene{
 		}),
 	onDispatch("AvailabilityPostgresAway", "Postgres is killed", nil,
 		func(_ *rig, d *dispatch) { d.pg.Kill() }),
-	// The feed has a connection of its own, so Postgres is known to answer.
 	onDispatch("AvailabilityReadsFail",
-		"the replicas' user of Redis loses the right to `SMISMEMBER`, and writers who wait for a lock on "+
-			"`mitras` have all connections", nil,
+		"the replicas' user of Redis loses the right to `SSCAN`, and somebody locks the states in Postgres", nil,
 		func(r *rig, d *dispatch) {
-			ids := d.mitras(r)
 			tx, err := d.db.Begin(r.t.Context())
 			require.NoError(r.t, err)
 			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitras IN ACCESS EXCLUSIVE MODE")
+			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitra_availability_state IN ACCESS EXCLUSIVE MODE")
 			require.NoError(r.t, err)
-			r.must("ACL", "SETUSER", "default", "-smismember")
-			for _, id := range ids[:12] {
+			r.must("ACL", "SETUSER", "default", "-sscan")
+			for range 12 { // more than may ask Postgres at once
 				r.again(100*time.Millisecond, func(ctx context.Context) {
-					r.ask(ctx, "mitra", id, "POST", "mitra/offline")
+					r.ask(ctx, "service", "dispatch", "GET", "available")
 				})
 			}
-			r.again(100*time.Millisecond, func(ctx context.Context) {
-				r.ask(ctx, "service", "dispatch", "GET", "available")
-			})
 		}),
-	onDispatch("AvailabilityFallsBack", "the replicas' user of Redis loses the right to `SMISMEMBER`", nil,
-		func(r *rig, _ *dispatch) { r.must("ACL", "SETUSER", "default", "-smismember") }),
+	onDispatch("AvailabilityFallsBack", "the replicas' user of Redis loses the right to `SSCAN`", nil,
+		func(r *rig, _ *dispatch) { r.must("ACL", "SETUSER", "default", "-sscan") }),
 	onDispatch("AvailabilityAppliesFail", "the replicas' user of Redis may not write `mitra:capacity:*`", nil,
 		func(r *rig, _ *dispatch) { r.deny("~[^m]*", "~mitras:*", "~mitra:[^c]*", "%R~mitra:c*") }),
 	onDispatch("AvailabilityDrift", "somebody sets `mitra:capacity:ID`", nil, func(r *rig, d *dispatch) {

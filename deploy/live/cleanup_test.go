@@ -71,6 +71,15 @@ var scenesOfCleanup = []scene{
 		strike: func(r *rig) { r.users("many", 20_000, true) },
 	},
 	{
+		alert: "CleanupAboutToTakeMost", fault: "80 of 100 sessions are lost, and their carts look like orphans",
+		fleet: cleanup(100),
+		strike: func(r *rig) {
+			for i := range 80 {
+				r.must("DEL", fmt.Sprint("session:living", i))
+			}
+		},
+	},
+	{
 		alert: "CleanupRemovesMuch", fault: "the application leaves 1,500 orphans at once",
 		fleet:  cleanup(3000),
 		strike: func(r *rig) { r.users("gone", 1500, false) },

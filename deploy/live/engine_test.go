@@ -41,6 +41,9 @@ var scenesOfTheEngine = []scene{
 		},
 	},
 	{
+		alert: "RollcallDryRun", fault: "`JANITOR_DRY_RUN` is true", fleet: ingest("JANITOR_DRY_RUN=true"),
+	},
+	{
 		alert: "RollcallPassesFail", fault: "the replicas' user of Redis loses the right to `HSCAN`",
 		fleet:  ingest(),
 		strike: func(r *rig) { r.must("ACL", "SETUSER", "default", "-hscan") },

@@ -41,6 +41,15 @@ var scenesOfIngest = []scene{
 		},
 	},
 	{
+		alert: "RollcallShrank", fault: "one replica of three ends, with a goodbye", fleet: ingest(),
+		strike: func(r *rig) {
+			r.await("it is known that there were three", func() bool {
+				return r.is(3, "max_over_time(count by (job) (teltonika_registry_devices)[3m:3s])")
+			})
+			require.NoError(r.t, r.jobs["ingest"][2].Signal(syscall.SIGTERM))
+		},
+	},
+	{
 		alert: "RollcallGone", fault: "kill -9 of all replicas", fleet: ingest(),
 		strike: func(r *rig) {
 			for _, p := range r.jobs["ingest"] {

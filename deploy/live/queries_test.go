@@ -37,6 +37,7 @@ var unlike = map[string][]string{
 	"AvailabilityFallsBack": {
 		// No read is answered by Postgres while all is well.
 		`sum by (job) (rate(availability_reads_total{source="valkey"}[5m]))`,
+		"sum by (job) (increase(availability_apply_failed_total[10m]))",
 	},
 	"AvailabilityReadsFail": {
 		`sum by (job) (increase(availability_reads_total{source="valkey"}[5m]))`, // nor by nobody
@@ -50,6 +51,12 @@ var unlike = map[string][]string{
 		`sum by (job) (increase(availability_heartbeats_total{result="kept"}[10m]))`,
 	},
 	"RollcallTelemetryNotStored": {
+		`sum by (job) (increase(ingest_frames_total{outcome="acknowledged"}[10m]))`, // none fails
+	},
+	"RollcallShrank": {
+		"max_over_time(count by (job) (teltonika_registry_devices)[1h:1m])",
+		"max_over_time(sum by (job) (teltonika_registry_devices)[10m:30s])",
+		"sum by (job) (increase(janitor_evicted_total[10m]))",
 		`sum by (job) (increase(ingest_frames_total{outcome="acknowledged"}[10m]))`, // none fails
 	},
 	"RollcallFileFailing":     {}, // no replica here has its secrets in files

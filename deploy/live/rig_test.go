@@ -30,7 +30,7 @@ import (
 
 const (
 	// patience bounds what a test waits for an event; nothing ever takes so long.
-	patience = 3 * time.Minute
+	patience = 5 * time.Minute
 	poll     = 50 * time.Millisecond
 	every    = 500 * time.Millisecond // between two scrapes
 	secret   = "0123456789abcdef0123456789abcdef"

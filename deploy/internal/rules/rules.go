@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -53,7 +54,8 @@ func (f File) Of(programs ...string) File {
 	})}
 }
 
-var window = regexp.MustCompile(`\[[0-9a-z]+\]`)
+// window is a range, or a subquery's range and step.
+var window = regexp.MustCompile(`\[[0-9a-z:]+\]`)
 
 // Faster divides all times by ratio. The error names one that is not a time.
 func (f File) Faster(ratio int) (faster File, err error) {
@@ -71,8 +73,13 @@ func (f File) Faster(ratio int) (faster File, err error) {
 			if r.For != "" {
 				r.For = short(r.For)
 			}
-			r.Expr = window.ReplaceAllStringFunc(r.Expr,
-				func(w string) string { return "[" + short(w[1:len(w)-1]) + "]" })
+			r.Expr = window.ReplaceAllStringFunc(r.Expr, func(w string) string {
+				times := strings.Split(w[1:len(w)-1], ":")
+				for i := range times {
+					times[i] = short(times[i])
+				}
+				return "[" + strings.Join(times, ":") + "]"
+			})
 		}
 		faster.Groups = append(faster.Groups, g)
 	}
