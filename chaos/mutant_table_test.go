@@ -176,7 +176,7 @@ var mutants = []mutant{
 	{
 		name:     "NoTimes",
 		what:     "of two sockets of a device the one that is asked about gives way, however new it is",
-		edits:    []edit{{disputeGo, "older := ours < theirs || ours == theirs && asked", "older := true"}},
+		edits:    []edit{{disputeGo, "older := ours < theirs || ours == theirs && asked", "older := ours < theirs || true"}},
 		scenario: "HealOfTheFormerOwner",
 		checks:   []string{"C3"},
 	},
@@ -294,7 +294,7 @@ var mutants = []mutant{
 	{
 		name:     "NothingHandedBack",
 		what:     "an owner hands back nothing that it does not hold",
-		edits:    []edit{{reconcileGo, "\t\th = t.add(id, releasing)\n", "\t\treturn\n"}},
+		edits:    []edit{{reconcileGo, "\t\th = t.add(id, releasing)\n", "\t\treturn &holding{id: id}\n"}},
 		scenario: "RestartedUnderItsID",
 		checks:   []string{"C7"},
 	},

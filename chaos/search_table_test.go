@@ -13,7 +13,7 @@ var fleetMutants = []mutant{
 		name: "DeadNotOutlived",
 		what: "an owner does not overwrite an entry that names a dead one",
 		edits: []edit{{
-			disputeGo, "\treturn h.dispute != nil && h.dispute.silent && h.state != contested && !now.Before(t.outliveAt)\n", "\treturn false\n",
+			disputeGo, "\treturn h.dispute != nil && h.dispute.silent && !now.Before(t.outliveAt)\n", "\treturn false\n",
 		}},
 	},
 	{

@@ -68,14 +68,9 @@ func (d *Fleet) Connect(ctx context.Context, i int, r *Replica) error {
 		return nil
 	}
 	d.sockets[n].Ended = now // it may still have been registered
-	switch {
-	case had && d.sockets[before].Instance == r.ID:
-		// A replica that has met the newer socket closes the older.
+	if had {                 // whoever has met the newer socket has the older one closed, sooner or later
 		delete(d.present, imei)
 		d.Device(i).Leave()
-	case had:
-		d.sockets = append(d.sockets, judge.Socket{IMEI: imei, Instance: d.sockets[before].Instance, Live: now})
-		d.present[imei] = len(d.sockets) - 1
 	}
 	return err
 }

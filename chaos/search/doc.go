@@ -7,10 +7,11 @@
 //     for ten GRACE while the server itself turns it away; nothing for a GRACE if the same fault
 //     had several off, and most of them still were when it fell silent;
 //   - each partition has a leader while a replica that may lead reaches the server;
-//   - when all is quiet again every open socket is routable, even while sweeping is paused or
-//     dry, and unless somebody deleted keys none is without an entry for three intervals;
-//   - of two sockets of a device the newest handshake wins: no replica closes the newest one, unless
-//     that does not answer a ping;
+//   - when all is quiet again every open socket is routable, and unless somebody deleted keys none
+//     is without an entry for three intervals. Sweeping may be paused or dry, unless somebody
+//     destroyed the record of the dead instance that an entry names;
+//   - of two sockets of a device the newest handshake wins: no replica closes the newest one,
+//     unless that does not answer a ping;
 //   - then nothing else is left, unless sweeping is paused or dry: also while a stranger's logins
 //     are refused.
 //

@@ -95,6 +95,7 @@ type fleet struct {
 	processes  []*life // all that ever ran
 	byHand     bool    // somebody deleted or wrote keys since all was quiet
 	unseen     bool    // the server is another since, and nobody may ask which
+	forged     bool    // somebody wrote records
 	poisoned   []poison
 
 	evicting, strange time.Time // until when keys are evicted, and a stranger is turned away
@@ -133,7 +134,7 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 	}
 	f.unled = make([]time.Time, f.partitions)
 	for i := range 2 * len(f.replicas) {
-		f.devices = append(f.devices, &device{imei: fmt.Sprintf("35%013d", i), parked: rng.IntN(2) == 0, pings: rng.IntN(2) == 0})
+		f.devices = append(f.devices, &device{imei: fmt.Sprintf("35%013d", i), parked: rng.IntN(2) == 0, pings: i%3 > 0})
 	}
 	f.say("%d replicas sweep, %d do not; %d partitions, index %v, dry run %v, fixed ids %v", janitors, alone, f.partitions, f.index, f.dry, fixed)
 	phases := rng.Perm(len(f.replicas))
@@ -320,8 +321,8 @@ func (f *fleet) answers(ctx context.Context, s *socket) error {
 	return ctx.Err()
 }
 
-// closed is called when a replica closes a socket. The newest one of a device it closes only if that
-// does not answer a ping, if somebody writes without asking, or as it ends.
+// closed is called when a replica closes a socket. The newest one of a device it closes only if
+// that does not answer a ping, if somebody writes without asking, or as it ends.
 func (f *fleet) closed(s *socket) {
 	f.mu.Lock()
 	var moved registry.MovedError

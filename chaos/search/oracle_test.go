@@ -3,6 +3,7 @@ package search
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
@@ -212,8 +213,8 @@ func (f *fleet) unroutable() (missing, clear []string) {
 		case is == d.socket.at.id:
 		case is == "":
 			missing = append(missing, d.imei+" is at "+d.socket.at.id)
-		case d.parked && f.byHand && (f.dry || f.paused) && !f.runs(is):
-			// Its record may be gone, which a sweep alone makes up for.
+		case f.forged && (f.dry || f.paused) && !f.runs(is) && !f.proves(f.partOf(d.imei), is):
+			// Only a sweep, or the device's next handshake, makes up for a record that is gone.
 		default:
 			clear = append(clear, d.imei+" is at "+d.socket.at.id+", entry "+is)
 		}
@@ -224,6 +225,12 @@ func (f *fleet) unroutable() (missing, clear []string) {
 // runs reports whether a process of an instance id runs.
 func (f *fleet) runs(id string) bool {
 	return slices.ContainsFunc(f.running(), func(r *replica) bool { return r.id == id })
+}
+
+// proves reports whether an instance's own record is there. One that a leader keeps ends in "p".
+func (f *fleet) proves(p guard.Layout, id string) bool {
+	record := f.s.HGet(p.Beats(), id)
+	return record != "" && !strings.HasSuffix(record, "/p")
 }
 
 // left returns the entries without an open socket, and the places on rosters without a process.

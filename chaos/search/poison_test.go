@@ -198,6 +198,7 @@ func (f *fleet) write(p poison) {
 	require.NoError(f.t, p.write(f.t.Context(), client))
 	require.NoError(f.t, client.Close())
 	f.paused = f.paused || p.name == "paused"
+	f.forged = f.forged || p.name == "beats"
 	f.poisoned = append(f.poisoned, p)
 	f.mu.Lock()
 	f.byHand = true

@@ -466,9 +466,9 @@ func (f *fleet) hand(a, b int) {
 }
 
 // Within which time the registry is the truth when all is quiet. A single entry is put back within
-// ten intervals, one over a dead owner's when the guard would call that dead. What is dead goes after GRACE, twice if a mass failure
-// was suspected, when a full scan is due. No entry at all, unless somebody deleted it, is a loss of
-// which the owner has a sign.
+// ten intervals, one over a dead owner's when the guard would call that dead. What is dead goes
+// after GRACE, twice if a mass failure was suspected, when a full scan is due. No entry at all,
+// unless somebody deleted it, is a loss of which the owner has a sign.
 const (
 	missingWithin  = 3 * interval
 	routableWithin = 12*interval + grace + 2*sweepEvery

@@ -40,8 +40,9 @@ func (w *world) breach(kind string, o *owner, format string, args ...any) {
 	}
 }
 
-// on reports whether an owner holds and beats.
-func (w *world) on(o *owner) bool { return o.holds && w.can(o) && o.beat >= o.able }
+// on reports whether an owner holds and beats. It is able from the end of the second in which it
+// may have beaten first.
+func (w *world) on(o *owner) bool { return o.holds && w.can(o) && o.beat > o.able-sec }
 
 func (w *world) promised(o *owner) promise {
 	return promise{withMost: w.withMost(o), alone: !o.alive && !o.left && !o.plain && w.alone(o)}
@@ -55,8 +56,8 @@ func (w *world) withMost(o *owner) bool {
 	for _, y := range w.owners {
 		switch was := slices.Contains(o.hit.base, y); {
 		case w.records[y.name].State == Plain && w.setBack >= o.beat: // it may look alive
-		case y.left && was, !was && !(y.holds && y.holding <= max(o.hit.at, o.cut) && w.can(y)): // or an earlier hit had it off
-			continue
+		case y.left && was, !was && !(y.holds && y.holding <= max(o.hit.at, o.cut) && w.seems(y, o.hit.at)):
+			continue // or an earlier hit had it off
 		case y.plain && w.records[y.name] == (Record{}): // no full scan has met it
 			continue
 		case y.own != o.own && w.t-y.beat < y.own.Due(): // nobody can know that it is off
@@ -66,6 +67,11 @@ func (w *world) withMost(o *owner) bool {
 		known++
 	}
 	return off >= 2 && 2*off > known
+}
+
+// seems reports whether an owner is on for all that anybody can know who has heard of it since.
+func (w *world) seems(o *owner, since int64) bool {
+	return w.can(o) || o.beat > since && w.t-o.beat < o.own.Due()
 }
 
 // alone is asked of the dead. Whoever may have been off counts against it.
