@@ -35,6 +35,23 @@ type world struct {
 
 func (w *world) start(id string) *owner { return start(w.t, w.command(), w.server, id) }
 
+// apart is more than two owners' readings of the server's time differ: by half a round trip each.
+const apart = 200 * time.Millisecond
+
+// older has an owner register a key, so long ago that any handshake from now on is the newer one.
+func (w *world) older(o *owner, key string) {
+	w.t.Helper()
+	o.registers(key)
+	w.after(w.now().Add(apart))
+}
+
+func (w *world) now() time.Time { return w.Time(w.t.Context()).Val() }
+
+func (w *world) after(at time.Time) {
+	w.t.Helper()
+	w.eventually("time passes", func() bool { return w.now().After(at) })
+}
+
 func (w *world) entry(key string) string { return w.HGet(w.t.Context(), keys.Registry(), key).Val() }
 
 func (w *world) eventually(what string, cond func() bool) {
@@ -177,7 +194,7 @@ func tellsWhatIsBack(w *world) {
 
 func releasesLate(w *world) {
 	a, b := w.start("a"), w.start("b")
-	a.registers("phone")
+	w.older(a, "phone")
 	b.registers("phone")
 	require.Equal(w.t, "b", w.entry("phone"))
 	a.do("release", "phone")
@@ -193,7 +210,7 @@ func moved(key, to string) event { return event{"closed", key, to} }
 
 func ownersOfTwoSockets(w *world) {
 	a, b := w.start("a"), w.start("b")
-	a.registers("phone")
+	w.older(a, "phone")
 	b.registers("phone")
 	a.awaits(moved("phone", "b"))
 	for range 12 { // whatever the older one says
@@ -214,15 +231,14 @@ func (w *world) beats(id string) {
 // The newer socket is asked before the older is closed for it.
 func pingsTheNewer(w *world) {
 	a, b := w.start("a"), w.start("b")
-	register := func(o *owner, key, ping string) {
-		o.does(command{"register", key, ping})
-		o.awaits(event{Event: "landed", Key: key})
+	for _, key := range []string{"phone", "tablet"} {
+		a.does(command{"register", key, "answers"})
+		a.awaits(event{Event: "landed", Key: key})
 	}
-	register(a, "phone", "answers")
-	register(b, "phone", "answers")
+	w.after(w.now().Add(apart))
+	b.does(command{"register", "phone", "answers"})
+	b.does(command{"register", "tablet", "fails"})
 	a.awaits(moved("phone", "b"))
-	register(a, "tablet", "answers")
-	register(b, "tablet", "fails")
 	w.eventually("the newer one is closed", func() bool { return b.closed("tablet") })
 	w.is("tablet", "a")
 	require.False(w.t, a.closed("tablet") || b.closed("phone"))
@@ -231,7 +247,7 @@ func pingsTheNewer(w *world) {
 // The newer owner's registration fails for longer than it may overwrite.
 func asksTheOlder(w *world) {
 	ctx, a, b := w.t.Context(), w.start("a"), w.start("b")
-	a.registers("phone")
+	w.older(a, "phone")
 	require.NoError(w.t, w.ConfigSet(ctx, "maxmemory", "1").Err())
 	b.do("register", "phone")
 	late := time.NewTimer(1500 * time.Millisecond)
@@ -266,7 +282,7 @@ func yieldsToAPlainWriter(w *world) {
 func disputesOddKeys(w *world) {
 	a, b := w.start("a"), w.start("b")
 	for _, key := range []string{"/x y", "100%", "%41", "ü|1", "a/b"} {
-		a.registers(key)
+		w.older(a, key)
 		b.registers(key)
 		a.awaits(moved(key, "b"))
 	}
@@ -367,6 +383,7 @@ func TestAMixedFleetConverges(t *testing.T) {
 	const owners, phones, steps = 4, 60, 250
 	rnd := rand.New(rand.NewPCG(1, 2))
 	fleet, at := make([]*owner, owners), map[string]int{} // where each phone is connected
+	landed := map[string]time.Time{}
 	join := func(i int) {
 		w.command = commands[i%len(commands)]
 		fleet[i] = w.start(fmt.Sprint("owner-", i))
@@ -379,7 +396,9 @@ func TestAMixedFleetConverges(t *testing.T) {
 		switch n := rnd.IntN(100); {
 		case n < 70: // it moves; the socket that it leaves closes late, or is only half open for now
 			from, was := at[phone]
+			w.after(landed[phone].Add(apart))
 			fleet[i].registers(phone)
+			landed[phone] = w.now()
 			at[phone] = i
 			if was && from != i {
 				fleet[from].do("release", phone)

@@ -4,7 +4,7 @@ import { EventEmitter } from 'node:events';
 import { Claim, MovedError, NoAnswerError, StoppingError, TakenError } from './claim.js';
 import { complete, maxKey, name } from './options.js';
 import { Connection, answered, callTimeout, isReadOnly, refused, tag } from './redis.js';
-import { Table, batchSize, now, unword, word } from './table.js';
+import { Table, batchSize, now, word } from './table.js';
 
 export { Claim, MovedError, NoAnswerError, StoppingError, TakenError };
 
@@ -448,12 +448,9 @@ export class Owner extends EventEmitter {
   }
 
   #told([first, ...rest]) {
-    if (!first.startsWith(toldPrefix)) {
-      for (const w of [first, ...rest]) this.table.checkStanding(unword(w));
-      return;
-    }
+    if (!first.startsWith(toldPrefix)) return void this.table.noticed('', [first, ...rest]);
     const other = first.slice(toldPrefix.length);
-    if (rest[0] === heardWord) return void this.table.wasHeard(other, rest.slice(1));
+    if (rest[0] === heardWord) return void this.table.noticed(other, rest.slice(1));
     for (const claim of this.table.compare(other, rest)) this.#ping(claim, other);
     this.#talk();
   }

@@ -232,17 +232,16 @@ export class Table {
 
   /** checkShard queues a tenth of the entries for a check, checkAll all of them. */
   checkShard(turn) {
-    for (const d of this.devices.values()) if (d.shard === turn % shards) this.checkStanding(d.key);
+    for (const d of this.devices.values()) if (d.shard === turn % shards) this.#checkStanding(d);
   }
 
   checkAll() {
-    for (const d of this.devices.values()) this.checkStanding(d.key);
+    for (const d of this.devices.values()) this.#checkStanding(d);
     this.suspects = new Set(this.checks);
   }
 
-  checkStanding(key) {
-    const d = this.devices.get(key);
-    if (d?.state === 'standing') this.enqueue(d, false);
+  #checkStanding(d) {
+    if (d.state === 'standing') this.enqueue(d, false);
   }
 
   /** named records that a scan found key as this owner's. It is handed back unless it is held. */
@@ -324,12 +323,16 @@ export class Table {
     this.talk?.();
   }
 
-  wasHeard(other, words) {
+  /** noticed has keys checked that another owner has taken over, or that it deals with: they may be out. */
+  noticed(other, words) {
     for (const w of words) {
       const d = this.devices.get(unword(w));
-      if (d?.dispute?.owner !== other) continue;
-      d.dispute.asked = null;
-      this.enqueue(d, false); // it may be out by now
+      if (d?.dispute?.owner === other) {
+        d.dispute.asked = null;
+        this.enqueue(d, false);
+      } else if (d) {
+        this.#checkStanding(d);
+      }
     }
   }
 

@@ -8,7 +8,7 @@ import Redis from 'ioredis';
 import { createClient } from 'redis';
 
 import { Owner } from '../lib/owner.js';
-import { clients, nobody, startProxy, startServer, until } from './server.js';
+import { clients, nobody, older, startProxy, startServer, until } from './server.js';
 
 const silent = (client) => client.on('error', () => {});
 
@@ -115,7 +115,7 @@ for (const [library, client] of Object.entries({
     const on = { failing: (what, err) => failed.push(`${what}: ${err.message}`) };
     const options = () => ({ redis: silent(client(server.port)), ttl: 600, drain: 10_000 });
     const a = await started(t, options(), on), b = await started(t, { ...options(), instance: 'node-2' }, on);
-    for (const key of ['alice', 'bob', 'cyd']) await a.register(key, { close: () => told.push(key) }).landed;
+    for (const key of ['alice', 'bob', 'cyd']) await older(a.register(key, { close: () => told.push(key) }));
     await b.register('alice').landed;
     await until(() => told.includes('alice')); // notified, asked and answered
     await redis.hdel('connections:registry', 'bob');

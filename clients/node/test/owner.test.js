@@ -11,7 +11,7 @@ import { Clock } from '../lib/clock.js';
 import { MovedError, NoAnswerError, Owner, ReplacedError, StoppingError, TakenError } from '../lib/owner.js';
 import { Connection } from '../lib/redis.js';
 import { Table, now, unword, word } from '../lib/table.js';
-import { clients, nobody, startProxy, startServer, until } from './server.js';
+import { clients, nobody, older, startProxy, startServer, until } from './server.js';
 
 const interval = 60, ttl = 600; // ms
 
@@ -121,7 +121,7 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('a registration moves the key, the late release of the former owner undoes nothing', async (t) => {
       const a = await owner(t, { instance: 'node-a' }), b = await owner(t, { instance: 'node-b' });
-      await a.register('alice').landed;
+      await older(a.register('alice'));
       await b.register('alice').landed;
       assert.equal(await entry(t, 'alice'), 'node-b');
       await a.unregisterAll();
@@ -129,7 +129,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     const answers = { ping: async () => {} }, mute = { ping: () => new Promise(() => {}) };
-    for (const [name, older, newer, wins] of [
+    for (const [name, one, other, wins] of [
       ['no socket can be pinged', {}, {}, 'node-b'],
       ['both answer pings', answers, answers, 'node-b'],
       ['the newer one answers no ping', answers, { ping: async () => { throw new Error('no pong'); } }, 'node-a'],
@@ -138,9 +138,8 @@ for (const [library, client] of Object.entries(clients)) {
       test(`of two sockets at two owners the newer handshake wins: ${name}`, async (t) => {
         const slow = { interval: 300, ttl: 60_000 }, closed = []; // no stall of the machine makes one a plain writer
         const a = await owner(t, { instance: 'node-a', ...slow }), b = await owner(t, { instance: 'node-b', ...slow });
-        const first = a.register('alice/1 2', { close: () => closed.push('node-a'), ...older });
-        await first.landed;
-        const second = b.register('alice/1 2', { close: () => closed.push('node-b'), ...newer });
+        const first = await older(a.register('alice/1 2', { close: () => closed.push('node-a'), ...one }));
+        const second = b.register('alice/1 2', { close: () => closed.push('node-b'), ...other });
         await until(() => closed.length > 0);
         await until(async () => (await entry(t, 'alice/1 2')) === wins);
         const [winner, loser, why] = wins === 'node-b' ? [second, first, MovedError] : [first, second, NoAnswerError];
@@ -158,26 +157,25 @@ for (const [library, client] of Object.entries(clients)) {
     test('a registration that lands late finds the older one, and wins', async (t) => {
       const slow = { interval: 300, ttl: 60_000 }, { run } = Connection.prototype;
       const a = await owner(t, { instance: 'node-a', ...slow }), b = await owner(t, { instance: 'node-b', ...slow });
-      const first = a.register('alice');
-      await first.landed;
-      let fails = true;
+      const first = await older(a.register('alice'));
       t.mock.method(Connection.prototype, 'run', async function (name, ...more) {
-        if (name === 'register' && fails) throw new Error('no');
+        if (name === 'register') throw new Error('no');
         return run.call(this, name, ...more);
       });
       const second = b.register('alice');
-      await new Promise((resolve) => setTimeout(resolve, 1100));
-      fails = false;
       await until(async () => (await entry(t, 'alice')) === 'node-b');
       assert.ok(first.signal.reason instanceof MovedError);
       assert.equal(second.signal.aborted, false);
     });
 
     test('what names an owner that does not hold it is handed back when it is asked', async (t) => {
-      const a = await owner(t, { instance: 'node-a' });
-      await owner(t, { instance: 'node-b' });
-      await a.register('alice').landed;
+      const slow = { interval: 300, ttl: 60_000 }; // as above
+      const a = await owner(t, { instance: 'node-a', ...slow });
+      await owner(t, { instance: 'node-b', ...slow });
+      const claim = a.register('alice');
+      await claim.landed;
       await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');
+      claim.touch();
       await until(async () => (await entry(t, 'alice')) === 'node-a');
     });
 
@@ -244,7 +242,7 @@ for (const [library, client] of Object.entries(clients)) {
       assert.match(a.status().failing.heartbeat, /ECONNREFUSED/);
       const claim = a.register('alice');
       await server.start();
-      await claim.landed;
+      await older(claim);
       await until(() => Object.keys(a.status().failing).length === 0);
       const b = await owner(t, { instance: 'node-b' });
       await b.register('alice').landed;
@@ -294,8 +292,7 @@ for (const [library, client] of Object.entries(clients)) {
       const a = await owner(t, options, { recovered: (what) => back.add(what) });
       assert.ok('heartbeat' in a.status().failing);
       proxy.silent = false;
-      const claim = a.register('alice');
-      await claim.landed;
+      const claim = await older(a.register('alice'));
       await until(async () => (await listeners(t, 'node-a')) === 1);
 
       back.clear();
@@ -381,7 +378,7 @@ for (const [library, client] of Object.entries(clients)) {
       const a = await owner(t, { instance: 'node-a' }, {
         failing: (what) => events.push(what), recovered: (what) => events.push('+' + what),
       });
-      await a.register('alice').landed;
+      await older(a.register('alice'));
       t.mock.method(Connection.prototype, 'send', async function (command, ...words) {
         if (command === 'PUBLISH' && events.length === 0) throw new Error('no');
         return send.call(this, command, ...words);

@@ -8,6 +8,8 @@ import { join } from 'node:path';
 import Redis from 'ioredis';
 import { createClient } from 'redis';
 
+import { now } from '../lib/table.js';
+
 export async function startServer() {
   const port = await freePort(), dir = mkdtempSync(join(tmpdir(), 'rollcall-node-'));
   const args = ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', dir];
@@ -81,6 +83,16 @@ export async function until(cond, text = String(cond)) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
   throw new Error('never came about: ' + text);
+}
+
+/**
+ * older waits until a claim has landed, and any handshake from now on is the newer one at every owner: each
+ * knows the server's time only to half a round trip.
+ */
+export async function older(claim) {
+  await claim.landed;
+  await until(() => now() - claim.made > 200);
+  return claim;
 }
 
 function freePort() {
