@@ -170,8 +170,7 @@ func bounded[O any](o O, within time.Duration) *O {
 	return &o
 }
 
-// roomy gives the options of a control client the pool and the patience of those that they were
-// made from.
+// roomy restores pool and patience in options of a control client, as they were given.
 func roomy[O any](control, given *O) *O {
 	to, from := reflect.ValueOf(control).Elem(), reflect.ValueOf(given).Elem()
 	for _, name := range []string{

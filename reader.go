@@ -24,8 +24,8 @@ type ReaderConfig struct {
 	Logger   *slog.Logger
 }
 
-// A Reader is a Directory for a process that holds no sockets, such as a gateway. It writes nothing,
-// and needs rights to read only. Its methods are safe for concurrent use.
+// A Reader is a Directory for a process that holds no sockets, such as a gateway. It writes
+// nothing, and needs rights to read only. Its methods are safe for concurrent use.
 type Reader struct {
 	load, control redis.UniversalClient
 	layout        guard.Layout
@@ -50,8 +50,8 @@ func NewReader(c ReaderConfig) (*Reader, error) {
 // Close closes the connections.
 func (r *Reader) Close() error { return errors.Join(r.load.Close(), r.control.Close()) }
 
-// directory reads the number of partitions once. The fleet stops before it changes that, and so must
-// readers.
+// directory reads the number of partitions once. The fleet stops before it changes that, and so
+// must readers.
 func (r *Reader) directory(ctx context.Context) (Directory, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

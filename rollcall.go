@@ -2,7 +2,7 @@
 // keeps that true: every live socket is routable, nothing dead is, and nothing live is ever swept.
 //
 //	replica, err := rollcall.New(rollcall.Config{Redis: opt})
-//	go replica.Run(ctx) // when ctx ends it closes the sockets, and says goodbye
+//	go replica.Run(ctx) // when ctx ends it closes the sockets and leaves
 //
 //	claim := replica.Register(id, rollcall.Socket{Close: conn.Close}) // never fails, never blocks
 //	defer claim.Release()
@@ -12,7 +12,7 @@
 //
 //	owner, err := replica.Lookup(ctx, id) // from any replica: where is this socket?
 //
-// Each replica of the service runs one Replica. Package registry is its owner's side, and says what
+// Each replica of the service runs one Replica. Package registry is its owner's side, with all that
 // is guaranteed; package janitor sweeps out what the dead left, on the replica that holds the lease
 // of package lease. A service whose processes only look up has a Reader.
 //
@@ -72,7 +72,7 @@ var (
 type Directory interface {
 	// Lookup returns the owner of an id, or ErrNotFound. Any other error is Redis'.
 	Lookup(ctx context.Context, id string) (Owner, error)
-	// LookupMany returns the owners of those ids that have one.
+	// LookupMany leaves out ids that nobody holds.
 	LookupMany(ctx context.Context, ids []string) (map[string]Owner, error)
 	// Owners returns every instance.
 	Owners(ctx context.Context) ([]Owner, error)
@@ -98,7 +98,8 @@ type Replica struct {
 	reconciled   chan struct{} // one slot: call it
 }
 
-// New returns a Replica, or one error with everything that is wrong in c. It does not talk to Redis.
+// New returns a Replica, or one error with everything that is wrong in c. It does not talk to
+// Redis.
 func New(c Config) (*Replica, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
@@ -138,7 +139,7 @@ func (r *Replica) close() (err error) {
 }
 
 // Run registers, beats, heals, and sweeps while this replica leads, until ctx ends. Then it closes
-// every socket, waits for the releases, at most for Config.Drain, and says goodbye. It returns nil,
+// every socket, waits for the releases, at most for Config.Drain, and leaves. It returns nil,
 // ErrReplaced if a newer process has this instance id, or ErrPartitionsDiffer. Call it once; it
 // closes the connections.
 func (r *Replica) Run(ctx context.Context) error {
@@ -182,8 +183,8 @@ func (r *Replica) Ready() error {
 	return errors.New("rollcall: no heartbeat has landed yet")
 }
 
-// Register registers a socket under its id. It never fails, never blocks and calls nothing: if Redis
-// is away, the registration lands later. Without a Socket.Close it panics.
+// Register registers a socket under its id. It never fails, never blocks and calls nothing: if
+// Redis is away, the registration lands later. Without a Socket.Close it panics.
 func (r *Replica) Register(id string, s Socket) *Claim { return r.reg.Register(id, s) }
 
 // Instance returns this replica's id.

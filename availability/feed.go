@@ -198,7 +198,7 @@ func (f *feed) turned(role, mark string) {
 	f.marks = []string{mark}
 }
 
-// heard takes what all replicas go by. However late the answer is, it is as of when it was asked for.
+// heard takes what all replicas go by. However late the answer, it is as of when it was asked for.
 func (f *feed) heard(sent, now time.Time, out []string) {
 	if ms, err := strconv.ParseInt(out[7], 10, 64); err == nil && time.UnixMilli(ms).Before(now.Add(heartbeatAhead)) {
 		f.broughtAt(time.UnixMilli(ms))

@@ -167,13 +167,7 @@ func (c *caller) batches(k, times int) {
 	}
 	pipe.Del(ctx, c.keys.Devices(c.instance))
 	c.exec(pipe)
-	c.piped("heal", k, times, func(p redis.Pipeliner, i int) {
-		var pairs []any
-		for _, device := range devices(i) {
-			pairs = append(pairs, device, "")
-		}
-		c.again(p, "heal", pairs...)
-	})
+	c.piped("heal", k, times, func(p redis.Pipeliner, i int) { c.again(p, "heal", devices(i)...) })
 	require.Equal(c.t, c.priced+k*times, c.entries(), "healed")
 	c.piped("release", k, times, func(p redis.Pipeliner, i int) { c.again(p, "release", devices(i)...) })
 	require.Equal(c.t, c.priced, c.entries(), "released")

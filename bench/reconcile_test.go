@@ -7,7 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
+	"github.com/rollcall-redis/rollcall/registry"
 )
+
+// nobody is a socket that nobody minds.
+var nobody = registry.Socket{Close: func() error { return nil }}
 
 // reconcile is an owner that compares everything it holds with Redis, as it does after any
 // surprise.

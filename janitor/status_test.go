@@ -320,7 +320,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 			c.Sweeps = []Sweeper{s}
 		})
 		want := map[string]float64{
-			"leader": 0, "lease_epoch": 0, "witness_seconds": 0, "redis_share": 0,
+			"leader": 0, "dry_run": 0, "lease_epoch": 0, "witness_seconds": 0, "redis_share": 0,
 			"full_scan_due_timestamp_seconds": 0, "owners_died_total": 0, "evicted_total": 0, "redis_full": 0,
 			"throttled_seconds_total latency": 0, "throttled_seconds_total heartbeat": 0,
 		}

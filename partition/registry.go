@@ -145,7 +145,9 @@ func (r *Registry) partitions(ctx context.Context, mine string) (string, error) 
 }
 
 // Register registers a socket in the partition of its id.
-func (r *Registry) Register(id string, s registry.Socket) *registry.Claim { return r.of(id).Register(id, s) }
+func (r *Registry) Register(id string, s registry.Socket) *registry.Claim {
+	return r.of(id).Register(id, s)
+}
 
 // Lookup looks an id up in its partition.
 func (r *Registry) Lookup(ctx context.Context, id string) (registry.Owner, error) {

@@ -86,8 +86,8 @@ func (t *table) next(now time.Time) (b batch) {
 	return b
 }
 
-// wanted drops the ops that changed after the batch was made. They wait for the next one: an id that
-// came back must not be released.
+// wanted drops the ops that changed after the batch was made. They wait for the next one: an id
+// that came back must not be released.
 func (t *table) wanted(ops []op) []op {
 	return slices.DeleteFunc(ops, func(o op) bool { return o.h.claim != o.claim })
 }
@@ -160,7 +160,8 @@ func (t *table) isOurs(o op, now time.Time) {
 	if o.h.claim != o.claim {
 		return
 	}
-	o.claim.landed.happen()
+	o.claim.landed = true
+	o.claim.settled.happen()
 	t.agree(o.h, standing, now)
 }
 

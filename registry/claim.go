@@ -26,8 +26,8 @@ var (
 	ErrIDTooLong = errors.New("registry: the id of a socket has more than 1024 bytes")
 )
 
-// MovedError means that the id has a newer socket at the instance To, which may be this one. Tell the
-// client not to connect again: if two clients share an id, each would take it from the other.
+// MovedError means that the id has a newer socket at the instance To, which may be this one. Tell
+// the client not to connect again: if two clients share an id, each would take it from the other.
 type MovedError struct{ To string }
 
 func (e MovedError) Error() string { return "registry: a newer socket of this id is at " + e.To }
@@ -56,31 +56,32 @@ type Claim struct {
 	// Guarded by Registry.mu.
 	h              *holding
 	at             int64 // made by the server's clock, and what it had stepped back until then; 0: unknown
-	landed, ended  event
+	landed         bool
+	settled, ended event     // settled: it has landed, or ended before
 	why            error     // set when it ends
 	said, verified time.Time // when another owner was last answered, and when the last ping was
 	pinging        bool
 }
 
-// An event happens at most once. Its channel is made when it is asked for: most need none.
-type event struct {
-	happened bool
-	c        chan struct{}
-}
+// An event happens once. Until then it has a channel if somebody has asked for it.
+type event struct{ c chan struct{} }
+
+var happened = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 func (e *event) happen() {
-	if !e.happened && e.c != nil {
+	if e.c != nil && e.c != happened {
 		close(e.c)
 	}
-	e.happened = true
+	e.c = happened
 }
 
 func (e *event) wait() <-chan struct{} {
 	if e.c == nil {
 		e.c = make(chan struct{})
-		if e.happened {
-			close(e.c)
-		}
 	}
 	return e.c
 }
@@ -102,10 +103,6 @@ func (r *Registry) Register(id string, s Socket) *Claim {
 	if len(id) > maxID {
 		c.end(ErrIDTooLong)
 		r.metrics.failures.WithLabelValues("register").Inc()
-		r.longID.Do(func() {
-			r.log.Error("id is too long to register; its socket is closed",
-				"bytes", len(id), "most", maxID, "begins", id[:32])
-		})
 		return c
 	}
 	r.table.register(c, id)
@@ -119,6 +116,7 @@ func (c *Claim) end(why error) {
 		return
 	}
 	c.why = why
+	c.settled.happen()
 	c.ended.happen()
 	if !errors.Is(why, ErrReleased) {
 		go func() { _ = c.sock.Close() }()
@@ -129,17 +127,16 @@ func (c *Claim) end(why error) {
 // ctx's end.
 func (c *Claim) Wait(ctx context.Context) error {
 	c.r.mu.Lock()
-	landed, ended := c.landed.wait(), c.ended.wait()
+	settled := c.settled.wait()
 	c.r.mu.Unlock()
 	select {
-	case <-landed:
-	case <-ended:
+	case <-settled:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if c.landed.happened {
+	if c.landed {
 		return nil
 	}
 	return c.why
@@ -160,8 +157,8 @@ func (c *Claim) Err() error {
 	return c.why
 }
 
-// Release hands the id back: the socket has ended. It may be called again. It changes nothing unless
-// the claim is the newest of its id.
+// Release hands the id back: the socket has ended. It may be called again. It changes nothing
+// unless the claim is the newest of its id.
 func (c *Claim) Release() {
 	r := c.r
 	r.mu.Lock()

@@ -17,8 +17,8 @@ type clock struct {
 	back int64 // ms by which it has stepped back in all
 }
 
-// read takes a reply's time. The shortest round trip of the last minute counts, unless the clock has
-// stepped since: that of the server, or this machine was suspended.
+// read takes a reply's time. The shortest round trip of the last minute counts, unless the clock
+// has stepped since: that of the server, or this machine was suspended.
 func (k *clock) read(ms int64, sent, got time.Time) {
 	rtt := got.Sub(sent)
 	mid := sent.Add(rtt / 2)
@@ -53,8 +53,8 @@ func (k *clock) stamp(c *Claim) {
 	}
 }
 
-// handshake returns the server's time of a handshake. If the server's clock steps back, it goes back
-// as well: newer ones count from the new time.
+// handshake returns the server's time of a handshake. If the server's clock steps back, it goes
+// back as well: newer ones count from the new time.
 func (k *clock) handshake(c *Claim) int64 {
 	if c.at == 0 {
 		return k.when(c.made)

@@ -76,8 +76,8 @@ func (t *table) confirm(h *holding, owner string) {
 	wait.Nudge(t.talk)
 }
 
-// yield has the entry of an id that is not held taken out, and the owner of a newer socket told: now,
-// and when that is done.
+// yield has the entry of an id that is not held taken out, and the owner of a newer socket told:
+// now, and when that is done.
 func (t *table) yield(h *holding, owner string) {
 	if h.state != forgotten { // there is something to take out
 		t.lost[h] = owner
@@ -160,18 +160,25 @@ func (r *Registry) ping(ctx context.Context, c *Claim, other string) {
 	}
 }
 
-func (t *table) wasHeard(owner string, ids []string, now time.Time) {
-	for _, id := range ids {
-		if h := t.holdings[unword(id)]; h != nil && h.dispute != nil && h.dispute.owner == owner {
+// noticed has ids checked that another owner has taken over, or that it deals with: they may be
+// out.
+func (t *table) noticed(owner string, words []string) {
+	for _, w := range words {
+		h := t.holdings[unword(w)]
+		switch {
+		case h == nil || h.claim == nil:
+		case h.state == foreign && h.dispute.owner == owner:
 			h.dispute.asked = time.Time{}
-			t.enqueue(h, false) // it may be out by now
+			t.enqueue(h, false)
+		default:
+			t.checkStanding(h)
 		}
 	}
 }
 
 // wasAsked notes that another owner was sent a question, and when its heartbeat expires. If it has
-// dealt with none for two intervals, and has beaten meanwhile, it is a plain writer, which never will:
-// it keeps the id. A live client connects again, which overwrites.
+// dealt with none for two intervals, and has beaten meanwhile, it is a plain writer, which never
+// will: it keeps the id. A live client connects again, which overwrites.
 func (t *table) wasAsked(owner string, claims []*Claim, until int64, now time.Time) {
 	for _, c := range claims {
 		d := c.h.dispute
@@ -191,8 +198,8 @@ func (t *table) wasAsked(owner string, claims []*Claim, until int64, now time.Ti
 	}
 }
 
-// listen receives messages of other owners. They only save time: questions are repeated, and a later
-// check makes up for the others.
+// listen receives messages of other owners. They only save time: questions are repeated, and a
+// later check makes up for the others.
 func (r *Registry) listen(ctx context.Context) error {
 	subscribe.Channel{
 		Client: r.cfg.Control, Name: keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id)), Silence: r.cfg.HeartbeatTTL, Log: r.log,
@@ -205,20 +212,15 @@ func (r *Registry) listen(ctx context.Context) error {
 func (r *Registry) told(ctx context.Context, words []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
 	other, disputed := strings.CutPrefix(words[0], toldPrefix)
 	switch {
 	case !disputed:
-		for _, w := range words {
-			if h := r.table.holdings[unword(w)]; h != nil {
-				r.table.checkStanding(h)
-			}
-		}
+		r.table.noticed("", words)
 	case len(words) < 2:
 	case words[1] == heardWord:
-		r.table.wasHeard(other, words[2:], now)
+		r.table.noticed(other, words[2:])
 	default:
-		for _, c := range r.table.compare(other, words[1:], now) {
+		for _, c := range r.table.compare(other, words[1:], time.Now()) {
 			go r.ping(ctx, c, other)
 		}
 	}
@@ -309,10 +311,10 @@ func (r *Registry) message(ctx context.Context, owner, words string) (left time.
 	return beats.Val(), errors.Join(sent.Err(), beats.Err())
 }
 
-// In messages between owners, ids are words separated by single spaces. An id may be any
-// string, so it is escaped as in a URL: "%" and two hex digits for a space, a control character, a
-// "%", and a leading "/", which marks messages about disputes; "%" alone is the empty id. register.lua
-// escapes in the same way.
+// In messages between owners, ids are words separated by single spaces. An id may be any string, so
+// it is escaped as in a URL: "%" and two hex digits for a space, a control character, a "%", and a
+// leading "/", which marks messages about disputes; "%" alone is the empty id. register.lua escapes
+// in the same way.
 
 func word(id string) string {
 	if id == "" {

@@ -52,23 +52,26 @@ func hiccup(r *replica) {
 	time.AfterFunc(4500*time.Millisecond, func() { r.data.set(nil, nil) })
 }
 
-func deaf(r *replica) { r.data.set(failing("publish"), nil) }
-
 // A client has a socket at r1, then one at r2. Either may be half open, and both are in use all the
 // time: what waits in buffers proves nothing.
 func TestTheNewestHandshakeWins(t *testing.T) {
 	t.Parallel()
-	cut := func(_ *bubble, rs ...*replica) {
-		for _, r := range rs {
-			r.cut(true)
-		}
+	type trouble = func(w *bubble, r1, r2 *replica) // just before the second handshake
+	cut1 := func(_ *bubble, r1, _ *replica) { r1.cut(true) }
+	cut2 := func(_ *bubble, _, r2 *replica) { r2.cut(true) }
+	both := func(_ *bubble, r1, r2 *replica) { r1.cut(true); r2.cut(true) }
+	slow := func(_ *bubble, _, r2 *replica) { hiccup(r2) }
+	deaf := func(_ *bubble, r1, r2 *replica) {
+		r1.data.set(failing("publish"), nil)
+		r2.data.set(failing("publish"), nil)
 	}
-	steps := func(by time.Duration) func(*bubble, *replica, *replica) {
-		return func(w *bubble, _, _ *replica) { w.step(by) }
+	lost := func(w *bubble, _, _ *replica) {
+		time.AfterFunc(time.Second, func() { w.FlushAll(context.Background()) })
 	}
+	steps := func(by time.Duration) trouble { return func(w *bubble, _, _ *replica) { w.step(by) } }
 	for name, c := range map[string]struct {
-		pings, older, newer bool                             // they can be pinged, and which are there
-		trouble             func(w *bubble, r1, r2 *replica) // just before the second
+		pings, older, newer bool // they can be pinged, and which are there
+		trouble             trouble
 		wins                string
 	}{
 		"the older is half open":                             {false, false, true, nil, "r2"},
@@ -77,28 +80,23 @@ func TestTheNewestHandshakeWins(t *testing.T) {
 		"the older is half open, with pings":                 {true, false, true, nil, "r2"},
 		"the newer was read late":                            {true, true, false, nil, "r1"},
 		"neither is there":                                   {true, false, false, nil, "r1"},
-		"r1 is cut off":                                      {false, false, true, func(w *bubble, r1, _ *replica) { cut(w, r1) }, "r2"},
-		"r2 is cut off":                                      {false, false, true, func(w *bubble, _, r2 *replica) { cut(w, r2) }, "r2"},
-		"both are cut off":                                   {false, false, true, func(w *bubble, r1, r2 *replica) { cut(w, r1, r2) }, "r2"},
-		"r1 is cut off, with pings":                          {true, true, true, func(w *bubble, r1, _ *replica) { cut(w, r1) }, "r2"},
-		"r2 is cut off, with pings":                          {true, true, true, func(w *bubble, _, r2 *replica) { cut(w, r2) }, "r2"},
-		"both are cut off, with pings":                       {true, true, true, func(w *bubble, r1, r2 *replica) { cut(w, r1, r2) }, "r2"},
-		"both are cut off, and the newer was read late":      {true, true, false, func(w *bubble, r1, r2 *replica) { cut(w, r1, r2) }, "r1"},
-		"both are cut off for longer than a heartbeat lasts": {false, false, true, func(w *bubble, r1, r2 *replica) { cut(w, r1, r2) }, "r2"},
-		"Redis is slow":                                      {false, false, true, func(_ *bubble, _, r2 *replica) { hiccup(r2) }, "r2"},
-		"Redis is slow, with pings":                          {true, true, true, func(_ *bubble, _, r2 *replica) { hiccup(r2) }, "r2"},
-		"Redis is slow, and the newer was read late":         {true, true, false, func(_ *bubble, _, r2 *replica) { hiccup(r2) }, "r1"},
-		"messages are lost": {false, false, true, func(_ *bubble, r1, r2 *replica) {
-			deaf(r1)
-			deaf(r2)
-		}, "r2"},
-		"everything is lost": {false, false, true, func(w *bubble, _, _ *replica) {
-			time.AfterFunc(time.Second, func() { w.FlushAll(context.Background()) })
-		}, "r2"},
-		"the server's clock steps back an hour":       {false, true, true, steps(-time.Hour), "r2"},
-		"the server's clock steps back three seconds": {false, true, true, steps(-3 * time.Second), "r2"},
-		"the server's clock steps on three seconds":   {false, true, true, steps(3 * time.Second), "r2"},
-		"the server's clock steps on an hour":         {false, true, true, steps(time.Hour), "r2"},
+		"r1 is cut off":                                      {false, false, true, cut1, "r2"},
+		"r2 is cut off":                                      {false, false, true, cut2, "r2"},
+		"both are cut off":                                   {false, false, true, both, "r2"},
+		"r1 is cut off, with pings":                          {true, true, true, cut1, "r2"},
+		"r2 is cut off, with pings":                          {true, true, true, cut2, "r2"},
+		"both are cut off, with pings":                       {true, true, true, both, "r2"},
+		"both are cut off, and the newer was read late":      {true, true, false, both, "r1"},
+		"both are cut off for longer than a heartbeat lasts": {false, false, true, both, "r2"},
+		"Redis is slow":                                      {false, false, true, slow, "r2"},
+		"Redis is slow, with pings":                          {true, true, true, slow, "r2"},
+		"Redis is slow, and the newer was read late":         {true, true, false, slow, "r1"},
+		"messages are lost":                                  {false, false, true, deaf, "r2"},
+		"everything is lost":                                 {false, false, true, lost, "r2"},
+		"the server's clock steps back an hour":              {false, true, true, steps(-time.Hour), "r2"},
+		"the server's clock steps back three seconds":        {false, true, true, steps(-3 * time.Second), "r2"},
+		"the server's clock steps on three seconds":          {false, true, true, steps(3 * time.Second), "r2"},
+		"the server's clock steps on an hour":                {false, true, true, steps(time.Hour), "r2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,9 +110,9 @@ func TestTheNewestHandshakeWins(t *testing.T) {
 				}
 				newer := r2.open("imei", c.pings, c.newer)
 				was, changes := "", 0
-				both := func(d time.Duration) {
-					for range d / (100 * time.Millisecond) {
-						time.Sleep(100 * time.Millisecond)
+				talk := func(d time.Duration) {
+					for range d / (500 * time.Millisecond) {
+						time.Sleep(500 * time.Millisecond)
 						older.Touch()
 						newer.Touch()
 						if now := w.owner("imei"); now != was {
@@ -123,16 +121,16 @@ func TestTheNewestHandshakeWins(t *testing.T) {
 						}
 					}
 				}
-				trouble := time.Minute
+				lasts := time.Minute
 				if strings.HasSuffix(name, "lasts") {
-					trouble = 200 * time.Second
+					lasts = 200 * time.Second
 				}
-				both(trouble)
+				talk(lasts)
 				for _, r := range []*replica{r1, r2} {
 					r.cut(false)
 					r.data.set(nil, nil)
 				}
-				both(2 * time.Minute)
+				talk(2 * time.Minute)
 				require.Equal(t, c.wins, was, "older: %v, newer: %v", older.Err(), newer.Err())
 				loser, winner := older, newer
 				if c.wins == "r1" {
@@ -146,7 +144,7 @@ func TestTheNewestHandshakeWins(t *testing.T) {
 				require.Zero(t, winner.closed.Load())
 				require.Zero(t, older.pings.Load(), "only the newer one is asked")
 				changes = 0
-				both(time.Minute)
+				talk(time.Minute)
 				require.Zero(t, changes)
 				require.Zero(t, r1.Status().Foreign+r2.Status().Foreign)
 				winner.Release()
@@ -257,6 +255,7 @@ func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 			return nil
 		}, nil)
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		tenth := r1.Timing().Interval / 10
 		for i, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
 			require.InDelta(t, least, asked[i+1].Sub(asked[i])/tenth, 1, "question %d", i)
@@ -377,6 +376,8 @@ func TestOnOneReplicaTheOlderSocketIsClosedAtOnceAndUnderNoLock(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, map[int]int{0: 1, 1: 1}, closed)
+		require.Equal(t, "r1", w.owner("alice|phone"), "a late close undoes nothing")
+		require.Equal(t, 2, r.Status().Devices)
 		require.NoError(t, errors.Join(claims[2].Err(), other.Err(), claims[2].Wait(t.Context())))
 		claims[2].Release()
 		require.ErrorIs(t, claims[2].Err(), registry.ErrReleased)

@@ -68,8 +68,8 @@
 // time, then pairs of the time of a handshake, negative if the socket could be pinged first, and
 // the id, as a word (see word). The asked owner:
 //
-//   - ignores the message if its own reading of the server's time differs by more than a second: the
-//     message was slow, or somebody has not noticed yet that the clock has stepped.
+//   - ignores the message if its own reading of the server's time differs by more than a second:
+//     the message was slow, or somebody has not noticed yet that the clock has stepped.
 //   - ends its claim if that is older, releases the entry, compared, and confirms, at once and when
 //     the entry is out: "/<own id> heard", then the ids. Likewise if it does not hold the id. The
 //     asking owner restores its own entry at the second. Of two equal ones, the one that the entry
@@ -79,14 +79,14 @@
 //     second about an id, and otherwise confirms.
 //
 // Questions are repeated after interval/10 and then less often, down to once an interval, so lost
-// messages do no harm. If an owner deals with none for two intervals, and beats meanwhile, it is
-// a plain writer (HSET and SET of its own). It keeps the id, and the claim ends with ErrTaken: a live
+// messages do no harm. If an owner deals with none for two intervals, and beats meanwhile, it is a
+// plain writer (HSET and SET of its own). It keeps the id, and the claim ends with ErrTaken: a live
 // client connects again, which overwrites.
 //
 // Asking has its own goroutine and a deadline of a second, so no write waits for it.
 //
-// A handshake is stamped when its first write is answered, so it grows no younger while a machine is
-// suspended. If the server's clock steps back, what is older goes back as well.
+// A handshake is stamped when its first write is answered, so it grows no younger while a machine
+// is suspended. If the server's clock steps back, what is older goes back as well.
 //
 // # Records
 //
@@ -150,7 +150,8 @@
 //   - A handshake that was read late, by a process that was stopped, may be the newest and dead. A
 //     Ping finds that. Without one the live socket is closed, and is the newest when it connects
 //     again.
-//   - A half-open socket without a rival stays: only TCP_USER_TIMEOUT or pings of the service end it.
+//   - A half-open socket without a rival stays: only TCP_USER_TIMEOUT or pings of the service end
+//     it.
 //   - Two clients that share an id and reconnect without end take it from each other each time.
 //   - With NoReverseIndex a late write is searched for only for one TTL after it failed.
 package registry

@@ -1,12 +1,10 @@
 -- heal.lua: restores entries that their owner still holds (after settings.lua and owner.lua). It
--- writes an entry only if it is absent, or, with KEYS[7..], names an instance that is dead, which is
--- checked here. It never replaces a living one.
--- KEYS[7..] heartbeats of the instances that may be dead
--- ARGV[9..] ids; with KEYS[7..] one more at the end: GAP ms
--- Entries that name another instance leave the owner's index: they are not its own to be swept, and
--- the full scan is postponed only while indexes and entries are equally many.
--- Extra: number of entries restored, or -1 if none of KEYS[7..] is dead (nothing was read); foreign
--- entries as a flat list id, instance.
+-- writes an entry only if it is absent, or, with KEYS[7..], names an instance that is dead, which
+-- is checked here. It never replaces a living one. KEYS[7..] heartbeats of the instances that may
+-- be dead ARGV[9..] ids; with KEYS[7..] one more at the end: GAP ms Entries that name another
+-- instance leave the owner's index: they are not its own to be swept, and the full scan is
+-- postponed only while indexes and entries are equally many. Extra: number of entries restored, or
+-- -1 if none of KEYS[7..] is dead (nothing was read); foreign entries as a flat list id, instance.
 
 -- heard(now, gap) returns since when Redis has been heard. Contenders tick more often than GAP / 2.
 -- If there are none, this is a tick, except that it does not look for a restart: nothing else than

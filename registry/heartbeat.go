@@ -246,10 +246,6 @@ func (r *Registry) retry() {
 		}
 	}
 	r.table.retry(now)
-	if r.outlived > 0 {
-		r.log.Info("took over devices from dead instances", "devices", r.outlived)
-		r.outlived = 0
-	}
 	r.reconcileAll(now)
 }
 

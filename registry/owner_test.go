@@ -43,34 +43,6 @@ func TestAnEntryIsThereWhileItsClaimIsAndItsOwnerBeats(t *testing.T) {
 	})
 }
 
-func TestTheNewestClaimWinsAndALateCloseUndoesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *bubble) {
-		r1, r2 := w.start("r1"), w.start("r2")
-		old := r1.register(t, "imei")
-		newer := r1.Register("imei")
-		require.NoError(t, newer.Wait(t.Context()))
-		old.Release()
-		synctest.Wait()
-		require.Equal(t, "r1", w.owner("imei"))
-		require.Equal(t, 1, r1.Status().Devices)
-
-		moved := r2.register(t, "imei")
-		newer.Release()
-		synctest.Wait()
-		require.Equal(t, "r2", w.owner("imei"), "the former owner's release is compared")
-		require.Zero(t, w.SCard(t.Context(), w.Devices("r1")).Val())
-
-		back := r1.register(t, "imei")
-		moved.Release()
-		synctest.Wait()
-		require.Equal(t, "r1", w.owner("imei"))
-		back.Release()
-		w.end(r1)
-		w.end(r2)
-		require.Equal(t, []string{w.Beats()}, w.Keys(t.Context(), "*").Val())
-	})
-}
-
 func TestTheNewestBootOfAnIdWins(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *bubble) {
 		older := w.start("r1")

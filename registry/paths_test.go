@@ -50,10 +50,6 @@ func TestAClaimThatEndsBeforeItLandsSaysSo(t *testing.T) {
 		c := r.Register("released")
 		go func() { time.Sleep(time.Second); c.Release() }()
 		require.ErrorIs(t, c.Wait(t.Context()), registry.ErrReleased)
-		older := r.Register("moved")
-		r.Register("moved")
-		require.Equal(t, registry.MovedError{To: "r1"}, older.Wait(t.Context()))
-
 		last := r.Register("to the end")
 		w.end(r)
 		require.ErrorIs(t, last.Wait(t.Context()), registry.ErrStopping)

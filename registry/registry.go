@@ -32,7 +32,6 @@ type Registry struct {
 	random  string
 	log     *slog.Logger
 	metrics *metrics
-	longID  sync.Once      // logs the first id that is too long
 	rights  *streak.Streak // missing ones, see beat.lua
 	started chan struct{}
 	scan    chan struct{} // one slot: compare the index with the claims
@@ -48,8 +47,6 @@ type Registry struct {
 	logged  map[bool]string  // by whether Redis refused: the op whose failure was logged
 	healed  uint64
 	claimed uint64
-	// Taken over from dead instances and not yet logged.
-	outlived int
 
 	// Of the heartbeat.
 	boot     string // "": Redis has not been reached yet
@@ -95,9 +92,9 @@ func New(cfg Config) (*Registry, error) {
 // reads every entry if it can find something, and evicts those that the index missed.
 func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evictedFrom) }
 
-// Run beats and writes until ctx ends. Then it closes the sockets, evenly over the first half of the
-// drain time, so that a fleet of clients does not connect again at one instant. It keeps beating
-// until every claim is released and nothing holds the heartbeat, or the drain time is over,
+// Run beats and writes until ctx ends. Then it closes the sockets, evenly over the first half of
+// the drain time, so that a fleet of clients does not connect again at one instant. It keeps
+// beating until every claim is released and nothing holds the heartbeat, or the drain time is over,
 // deregisters and returns nil. It returns ErrReplaced as soon as it finds that, and closes all
 // sockets. If a callback of Config panics, so does Run: a replica without one of its parts would
 // look alive and register nothing. It leaves no goroutine behind but calls of Socket. Call it once.

@@ -307,9 +307,9 @@ func happens(d *timed, rnd *rand.Rand, claims map[string]*Claim) {
 }
 
 // TestTheTableAgreesWithRedisInTheEnd applies random events to a table and a server: opens, closes,
-// messages, moves, losses; calls that fail before or after they run, or land late. Then nothing fails
-// any more: held devices are standing, or name another that holds them; nothing else names this
-// instance; nothing is remembered.
+// messages, moves, losses; calls that fail before or after they run, or land late. Then nothing
+// fails any more: held devices are standing, or name another that holds them; nothing else names
+// this instance; nothing is remembered.
 func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {

@@ -123,9 +123,6 @@ func (r *Registry) runOne(ctx context.Context, s *redis.Script, name string, ops
 		r.healed += uint64(got.count)
 		r.metrics.healed.Add(float64(got.count))
 		r.restoring.owed = r.restoring.owed || got.count > 0
-		if over {
-			r.outlived += got.count
-		}
 		r.recovered("register") // healing retries failed registrations
 	}
 	r.recovered(name)

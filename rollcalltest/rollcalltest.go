@@ -1,6 +1,6 @@
 // Package rollcalltest is for tests of services that use Rollcall: real replicas on a Redis in this
-// process. In a testing/synctest bubble everything runs by the bubble's clock, so minutes of life and
-// death take milliseconds:
+// process. In a testing/synctest bubble everything runs by the bubble's clock, so minutes of life
+// and death take milliseconds:
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		fleet := rollcalltest.New(t)

@@ -50,7 +50,7 @@ func serve(ctx context.Context, ln net.Listener, opt *redis.Options) error {
 		return err
 	}
 	g := pool.New().WithContext(ctx).WithCancelOnError()
-	g.Go(replica.Run) // when ctx ends it closes the sockets, and says goodbye
+	g.Go(replica.Run) // when ctx ends it closes the sockets and leaves
 	g.Go(func(ctx context.Context) error { return accept(ctx, ln, replica) })
 	return g.Wait()
 	// README: end

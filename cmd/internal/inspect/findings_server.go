@@ -341,8 +341,8 @@ var ofPartitionKeys = regexp.MustCompile(`^\{(.*):\d+:\d+:\d+\}:$`)
 // lookFor bounds the keys that are looked through for fleets of unknown prefixes.
 const lookFor = 100_000
 
-// OtherFleets returns, in quotes, prefixes under which this Redis has fleets. It looks at some of the
-// keys.
+// OtherFleets returns, in quotes, prefixes under which this Redis has fleets. It looks at some of
+// the keys.
 func (r *Reader) OtherFleets(ctx context.Context) []string {
 	met := map[string]bool{}
 	witness := guard.Layout{}.Witness()

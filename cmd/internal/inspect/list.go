@@ -17,8 +17,8 @@ type Held struct {
 	Next string `json:"next,omitempty"`
 }
 
-// List returns about most ids that an instance holds, in no order, from where an earlier list ended.
-// It looks through the registry, and not the index.
+// List returns about most ids that an instance holds, in no order, from where an earlier list
+// ended. It looks through the registry, and not the index.
 func (r *Reader) List(ctx context.Context, instance, after string, most int) (Held, error) {
 	h := Held{Instance: instance, IDs: []string{}}
 	parts, err := r.parts(ctx)

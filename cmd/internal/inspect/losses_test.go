@@ -54,7 +54,8 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		require.Contains(t, says(), "older-writer and seven were lost within the last 10m")
 		require.Contains(t, says(), "181 of their entries were evicted")
 
-		// A goodbye of a later life does not take the death back, nor does an old eviction belong to a new one.
+		// A goodbye of a later life does not take the death back, nor does an old eviction belong to a
+		// new one.
 		l.happened(timeline.Event{Kind: left, Instance: "seven", At: at(2 * time.Minute)})
 		l.happened(timeline.Event{Kind: death, Instance: "older-writer", At: at(30 * time.Second)})
 		s = status()

@@ -25,8 +25,8 @@ func answered(err error) bool {
 
 var otherReply = regexp.MustCompile(`redis: (?:can't parse (?:.* reply: |reply=)?|invalid reply: )(".*")`)
 
-// refusals are what Redis, or the way to it, may answer instead of obeying: words of the error, what
-// it means, and the cure. docs/redis.md has the same.
+// refusals are what Redis, or the way to it, may answer instead of obeying: words of the error,
+// what it means, and the cure. docs/redis.md has the same.
 var refusals = []struct{ words, means, do string }{
 	{"MISCONF", "Redis cannot save its snapshot, and refuses writes until it can",
 		"Look at its disk and log; redis-cli CONFIG SET stop-writes-on-bgsave-error no lets it write meanwhile"},

@@ -80,9 +80,9 @@ func (r *Reader) stateOf(ctx context.Context, parts []*Reader, to reached, of []
 }
 
 // Converging returns whether the registry is true and will stay so: a replica leads, nothing stops
-// sweeping, the owner of each entry lives and every living instance has beaten since the first look,
-// and there are atLeast entries, since a fleet that lost most of them has converged too. Each look
-// reads the whole registry.
+// sweeping, the owner of each entry lives and every living instance has beaten since the first
+// look, and there are atLeast entries, since a fleet that lost most of them has converged too. Each
+// look reads the whole registry.
 func (r *Reader) Converging(atLeast int) Condition {
 	w := r.Watch()
 	var began time.Time

@@ -65,8 +65,8 @@ func (r *Reader) witness(ctx context.Context) (Witness, error) {
 // free is how long nothing has been held, from the end of the last hold.
 func (w Witness) free(now time.Time) time.Duration { return max(0, now.Sub(w.Since.Add(w.need))) }
 
-// holdOf prefers a pause, since it ends last. It promises an end only while ticks land and the cause
-// is over.
+// holdOf prefers a pause, since it ends last. It promises an end only while ticks land and the
+// cause is over.
 func holdOf(pause *janitor.Pause, left time.Duration, w Witness, now time.Time, ticks bool) *Hold {
 	if pause != nil {
 		h := &Hold{Reason: "paused", Who: pause.Who, Why: pause.Why, Runbook: "paused"}
