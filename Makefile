@@ -106,10 +106,10 @@ search: ## Look at random for events after which something living is deleted or 
 	@$(with_redis) POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN && ROLLCALL_STEPS=$(or $(STEPS),1000000) ROLLCALL_SEED=$(SEED) \
 		go test -count=1 -v -timeout 24h -run '$(search)' $(or $(ONLY),$(searched))
 
-bench: ## Measure floor, peers and ours side by side, in 25 minutes, into bench/results.md (ARGS="-size=small -only=sweep": only shown)
+bench: ## Measure floor, peers and ours side by side, in 25 minutes, into bench/results.txt (ARGS="-size=small -only=sweep": only shown)
 	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
 		POSTGRES_BIN=$$(scripts/postgres) && \
-		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench/results.md)
+		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench/results.txt)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
 	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m $(packages)

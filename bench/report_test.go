@@ -10,7 +10,7 @@ import (
 // write writes the page of a whole run.
 func write(file string, papers []*paper) error {
 	var b strings.Builder
-	b.WriteString("# What was measured\n\nWritten by one run; [BENCHMARKS.md](../BENCHMARKS.md) says how to read it. " +
+	b.WriteString("# What was measured\n\nWritten by one run; README.md explains how to read it. " +
 		"Only ratios mean anything elsewhere.\n\n")
 	first, last := papers[0], papers[len(papers)-1]
 	fmt.Fprintf(&b, "`%s`, %s, took %s, load average at the end %s.\n%s; %s.\n\n## Targets\n\n%s", first.Command,

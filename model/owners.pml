@@ -1,5 +1,5 @@
 /* Owners: registry/owner.lua, boot.lua, beat.lua, register.lua, heal.lua, release.lua, goodbye.lua,
- * table.go, dispute.go, reconcile.go. docs/reference/model.md lists what is left out; check runs it.
+ * table.go, dispute.go, reconcile.go. README.md lists what is left out; check runs it.
  *
  * Questions: does the owner that has the device ever lose its entry? Does an entry ever exist
  * without a heartbeat? And once faults end: is the device routable at its owner, and is nothing

@@ -12,26 +12,21 @@ import (
 )
 
 // update writes the page instead of comparing it.
-var update = flag.Bool("update", false, "write the tables of docs/reference/model.md")
+var update = flag.Bool("update", false, "write rules.txt")
 
-const page = "../docs/reference/model.md"
-
-// made is the part of the page that is made from the models and the traces.
-var made = regexp.MustCompile(`(?s)<!-- made: go test ./model/ -update -->\n(.*)<!-- end -->`)
+// page lists what is made from the models and the traces.
+const page = "rules.txt"
 
 func TestThePageHasTheRulesOfTheModels(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	found := made.FindSubmatchIndex(text)
-	require.NotNil(t, found)
 	want := tables(t)
 	if *update {
-		whole := string(text[:found[2]]) + want + string(text[found[3]:])
-		require.NoError(t, os.WriteFile(page, []byte(whole), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
-	require.Equal(t, want, string(text[found[2]:found[3]]), "renew it by: make model, go test ./model/ -update")
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, want, string(text), "renew it by: make model, go test ./model/ -update")
 }
 
 // rules are the defines that the head of a model names, and what is lost with each.
@@ -50,18 +45,18 @@ func tables(t *testing.T) string {
 	var b strings.Builder
 	figures, err := os.ReadFile("traces/figures")
 	require.NoError(t, err)
-	b.WriteString("\n### As they are\n\n| model | bounds | states | depth |\n|---|---|---|---|\n")
+	b.WriteString("# The rules of the models\n\nMade by go test ./model/ -update; README.md explains it.\n\n## As they are\n\n| model | bounds | states | depth |\n|---|---|---|---|\n")
 	for _, line := range strings.Split(strings.TrimSpace(string(figures)), "\n") {
 		f := strings.Fields(line)
 		require.Len(t, f, 4, line)
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f[0], strings.NewReplacer("-", "as below", ",", " ").Replace(f[1]), f[2], f[3])
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f[0], strings.NewReplacer("-", "as in README.md", ",", " ").Replace(f[1]), f[2], f[3])
 	}
 	for _, model := range []string{"guard", "witness", "owners", "doubt"} {
 		all := map[string]trace{}
 		for _, tr := range traces(t, model) {
 			all[tr.rule] = tr
 		}
-		fmt.Fprintf(&b, "\n### %s.pml\n\n| define | the rule that is lost | what breaks | states, depth |\n|---|---|---|---|\n", model)
+		fmt.Fprintf(&b, "\n## %s.pml\n\n| define | the rule that is lost | what breaks | states, depth |\n|---|---|---|---|\n", model)
 		names, texts := rules(t, model)
 		for _, name := range names {
 			tr, found := all[name]
@@ -70,6 +65,5 @@ func tables(t *testing.T) string {
 		}
 		require.Len(t, all, len(names), "traces of rules that %s.pml does not name", model)
 	}
-	b.WriteString("\n")
 	return b.String()
 }

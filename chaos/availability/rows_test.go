@@ -68,9 +68,9 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func TestTheReadmeNamesEveryRow(t *testing.T) {
+func TestThePageNamesEveryRow(t *testing.T) {
 	t.Parallel()
 	for _, r := range matrix() {
-		harness.InReadme(t, r.name, r.short)
+		harness.OnThePage(t, "../..", r.name)
 	}
 }

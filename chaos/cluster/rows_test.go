@@ -269,9 +269,9 @@ func (w *world) counted() {
 	}
 }
 
-func TestTheReadmeNamesEveryRow(t *testing.T) {
+func TestThePageNamesEveryRow(t *testing.T) {
 	t.Parallel()
 	for _, r := range matrix() {
-		harness.InReadme(t, r.name, r.short)
+		harness.OnThePage(t, "../..", r.name)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// recordFile names the file, beside REPORT.md, to which a run adds its evictions.
+// recordFile names the file, beside README.md, to which a run adds its evictions.
 const recordFile = "ROLLCALL_RECORD"
 
 // Run is a line of the record.
@@ -27,7 +27,7 @@ type Run struct {
 
 var recordHead = []string{"date", "servers", "make", "evictions", "wrong deletes", "commit"}
 
-// Record adds today's run, on servers such as "Cluster", and sums up in REPORT.md.
+// Record adds today's run, on servers such as "Cluster", and sums up in README.md.
 func Record(servers string, evictions, wrong int) error {
 	path := os.Getenv(recordFile)
 	if path == "" || evictions == 0 && wrong == 0 {
@@ -66,7 +66,7 @@ func record(path string, run Run) error {
 	if err := errors.Join(csv.NewWriter(file).WriteAll(lines), file.Close()); err != nil {
 		return fmt.Errorf("harness: record: %w", err)
 	}
-	report := filepath.Join(filepath.Dir(path), "REPORT.md")
+	report := filepath.Join(filepath.Dir(path), "README.md")
 	text, err := os.ReadFile(report)
 	if err != nil {
 		return fmt.Errorf("harness: record: %w", err)

@@ -11,7 +11,7 @@ import (
 func TestARunIsAddedToTheRecordAndToTheSums(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path, report := filepath.Join(dir, "record.csv"), filepath.Join(dir, "REPORT.md")
+	path, report := filepath.Join(dir, "record.csv"), filepath.Join(dir, "README.md")
 	require.NoError(t, os.WriteFile(path, []byte("date,servers,make,evictions,wrong deletes,commit\n"), 0o600))
 	require.NoError(t, os.WriteFile(report, []byte("# Report\n\n"+Sums(nil)+"\nthe rest\n"), 0o600))
 	require.NoError(t, record(path, Run{"2026-11-20", "Cluster", "Redis 8.0.2", "abc", 5, 0}))
@@ -40,7 +40,7 @@ func TestTheReportShowsTheSumsOfTheRecord(t *testing.T) {
 	t.Parallel()
 	runs, err := Runs("../record.csv")
 	require.NoError(t, err)
-	text, err := os.ReadFile("../REPORT.md")
+	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	require.Contains(t, string(text), Sums(runs))
 }

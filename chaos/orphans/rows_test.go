@@ -80,9 +80,9 @@ func hostOf(t *testing.T, uri string) string {
 	return u.Host
 }
 
-func TestTheReadmeNamesEveryRow(t *testing.T) {
+func TestThePageNamesEveryRow(t *testing.T) {
 	t.Parallel()
 	for _, r := range matrix() {
-		harness.InReadme(t, r.name, r.short)
+		harness.OnThePage(t, "../..", r.name)
 	}
 }

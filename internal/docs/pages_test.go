@@ -168,7 +168,7 @@ func TestEachHeadingOfTheRunbookSaysMeaningImpactLookDoAndOver(t *testing.T) {
 }
 
 // longPages may be longer: made by runs, or a list that only grows.
-var longPages = []string{"bench/results.md", "docs/runbook.md"}
+var longPages = []string{"docs/runbook.md"}
 
 func TestNoPageIsLong(t *testing.T) {
 	t.Parallel()
@@ -183,16 +183,10 @@ func TestNoPageIsLong(t *testing.T) {
 	}
 }
 
-// wide are pages of which the prose has longer lines: made by runs, or not rewritten yet.
-var wide = []string{"bench/results.md", "chaos/REPORT.md", "chaos/README.md"}
-
 func TestProseHasLinesOfAtMostAHundredColumns(t *testing.T) {
 	t.Parallel()
 	target := regexp.MustCompile(`\]\([^)]*\)|https?://\S+`)
 	for name, text := range pages(t) {
-		if slices.Contains(wide, name) {
-			continue
-		}
 		nr := 0
 		for line := range strings.Lines(prose(text)) {
 			nr++

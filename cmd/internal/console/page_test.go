@@ -184,7 +184,7 @@ func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 	}
 	require.Greater(t, links, 100)
 	require.Contains(t, served["reference/faults.md"], `href="../../page/page.css"`)
-	require.Contains(t, served["reference/faults.md"], `href="`+repository+`chaos/REPORT.md"`)
+	require.Contains(t, served["reference/faults.md"], `href="`+repository+`chaos/README.md"`)
 	_, body := b.do(t, "GET", "/docs/", "", "")
 	require.Contains(t, body, `<a href="runbook.md">`)
 	code, _ := b.do(t, "GET", "/docs/nope.md", "", "")
