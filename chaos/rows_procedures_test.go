@@ -16,8 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// procedureRows are what operators do with Redis, step by step as docs/upgrades.md and
-// docs/tasks.md say.
+// procedureRows are what operators do with Redis, step by step by docs/operate.md.
 var procedureRows = []row{
 	{46, "BackupRestored", false, 60, nil, under(func() fault { return &backupRestored{} }, goneTwice)},
 	{46, "RedisUpgradedByPromotion", false, 60, nil, under(func() fault { return &upgraded{} }, nothingWent)},

@@ -143,7 +143,7 @@ func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 // settingsPages are made from the programs' settings; tests there compare them.
 var settingsPages = map[string]string{
 	"ingest": "reference/settings.md", "cleanup": "cleanup.md", "availability": "reference/availability-settings.md",
-	"janitor": "janitor.md",
+	"janitor": "protocol.md",
 }
 
 func settingsTable(t *testing.T, page, name string) string {
@@ -344,7 +344,7 @@ func TestARolloutStopsAtAReplicaThatFailsAndADrainDoesNotWaitForRedis(t *testing
 	}
 }
 
-// docs/kubernetes.md, memory, explains these. A replica without devices needs less than base; a
+// docs/redis.md, memory, explains these. A replica without devices needs less than base; a
 // connection needs 10 kB when it is silent, and its largest frame while Redis is away.
 const base, connection = 100 << 20, 10_000 + 32<<10
 

@@ -19,7 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/handlers"
 )
 
-// What docs/embedding.md shows; a test there compares the two.
+// What docs/embed.md shows; a test there compares the two.
 
 func serve(listen func(ctx context.Context, mux *http.ServeMux, replica *rollcall.Replica) error) error {
 	// page: replica

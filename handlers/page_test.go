@@ -20,7 +20,7 @@ func TestThePageShowsThisCode(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
-	page, err := os.ReadFile("../docs/embedding.md")
+	page, err := os.ReadFile("../docs/embed.md")
 	require.NoError(t, err)
 	found := regexp.MustCompile(`(?ms)^\t?// page: (\w+)\n(.*?)^\t?// page: end\n`).FindAllStringSubmatch(string(code), -1)
 	require.Len(t, found, 2)
@@ -30,7 +30,7 @@ func TestThePageShowsThisCode(t *testing.T) {
 			shown = strings.TrimPrefix(strings.ReplaceAll("\n"+shown, "\n\t", "\n"), "\n")
 		}
 		require.Contains(t, string(page), "```go\n"+strings.TrimSpace(shown)+"\n```\n",
-			"docs/embedding.md has another text of %s", block[1])
+			"docs/embed.md has another text of %s", block[1])
 	}
 }
 

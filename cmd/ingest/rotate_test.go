@@ -143,7 +143,7 @@ func TestARedisPasswordIsRotatedUnderLoadByTheRunbook(t *testing.T) {
 	subscribed := subscribers()
 	require.Positive(t, subscribed)
 
-	steps, old := fenced(t, "tasks.md", "Rotate a password"), "first"
+	steps, old := fenced(t, "operate.md", "Rotate a password"), "first"
 	for _, kind := range []string{"openssl", "a kind that openssl never makes"} {
 		o.env = []string{"OLD=" + old, "NEW=new $é'\""}
 		if kind == "openssl" {

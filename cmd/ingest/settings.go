@@ -172,7 +172,7 @@ func (s *settings) table() []cli.Setting {
 				"Redis Cluster, else 1.",
 			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at most. " +
 				"[Names of keys](redis.md#keys) then have a prefix. **Never** change it in a fleet " +
-				"that runs: a replica with another number ends. See [scale.md](scale.md)."},
+				"that runs: a replica with another number ends. See [how far one Redis goes](timings.md#how-far-one-redis-goes)."},
 		{Name: "TELEMETRY_STREAMS", Default: auto, Value: powerOfTwo(&s.telemetryStreams),
 			Meaning: "Over how many streams telemetry is spread by IMEI, a power of two: 1 to 1024. " +
 				"`auto`: as many as partitions on a Redis Cluster, else 1.",

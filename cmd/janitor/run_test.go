@@ -114,7 +114,7 @@ func loaded(environ ...string) (*settings, error) {
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	programtest.Tables(t, "../../docs/janitor.md", *update, map[string][]cli.Setting{"janitor": new(settings).table()})
+	programtest.Tables(t, "../../docs/protocol.md", *update, map[string][]cli.Setting{"janitor": new(settings).table()})
 }
 
 func TestRedisAloneIsNeededAndTheDefaultsAreIngests(t *testing.T) {

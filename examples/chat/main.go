@@ -9,7 +9,7 @@
 //	GET  /where?user=alice                 her devices, and the replica of each
 //	GET  /readyz, /rollcall, /metrics
 //
-// docs/users.md shows the code between the marks "rollcall" and "rollcall: end"; a test compares
+// docs/embed.md shows the code between the marks "rollcall" and "rollcall: end"; a test compares
 // them.
 package main
 

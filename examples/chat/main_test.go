@@ -261,10 +261,10 @@ func regions(t *testing.T) map[string]string {
 
 func TestThePagesShowThisCode(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/users.md")
+	page, err := os.ReadFile("../../docs/embed.md")
 	require.NoError(t, err)
 	for name, code := range regions(t) {
-		require.Contains(t, string(page), "```go\n"+code+"```\n", "docs/users.md has another text of %s", name)
+		require.Contains(t, string(page), "```go\n"+code+"```\n", "docs/embed.md has another text of %s", name)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// around is what a reader of docs/embedding.md adds to its replica. listen asks for each page that
+// around is what a reader of docs/embed.md adds to its replica. listen asks for each page that
 // is mounted, and then ends the process as Kubernetes does.
 const around = `package main
 
@@ -65,7 +65,7 @@ func listen(ctx context.Context, mux http.Handler, replica *rollcall.Replica) er
 
 func TestTheReplicaOfThePageAboutEmbeddingRunsAsPasted(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/embedding.md")
+	page, err := os.ReadFile("../../docs/embed.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	require.GreaterOrEqual(t, len(blocks), 2)

@@ -51,7 +51,7 @@ func (r *Redis) fileTable() []cli.Setting {
 		"With Sentinel it is the servers' password, not the sentinels'."
 	password.Consequence = "Read again within a second of a change, without a restart, and used once Redis has " +
 		"accepted it. Until then the old one stays in use, with a warning and `settings_file_failing`; at " +
-		"start an unreadable file is an error. [How to rotate a password](tasks.md#rotate-a-password)."
+		"start an unreadable file is an error. [How to rotate a password](operate.md#rotate-a-password)."
 	password.Check = func(in *cli.Input) {
 		if f.password != "" && in.Understood("REDIS_URL") && (r.Embedded() || r.password() != "") {
 			in.Fault("REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password")

@@ -78,9 +78,9 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 			Sentence: fmt.Sprintf(format, args...) + "."})
 	}
 	if k.Refused != "" {
-		add("refused", Wrong, "recovery.md#a-replica-disagrees", "", "Redis does not take this replica: %s", brief(k.Refused))
+		add("refused", Wrong, "operate.md#a-replica-disagrees", "", "Redis does not take this replica: %s", brief(k.Refused))
 	} else if k.NotReady != "" {
-		add("not_ready", Warning, "tasks.md#a-replica-does-not-become-ready", "", "not ready: %s", brief(k.NotReady))
+		add("not_ready", Warning, "operate.md#a-replica-does-not-become-ready", "", "not ready: %s", brief(k.NotReady))
 	}
 	by := map[string][]string{}
 	for _, op := range slices.Sorted(maps.Keys(k.Failing)) {

@@ -6,7 +6,7 @@ type meaning struct{ normal, otherwise string }
 var meanings = map[string]meaning{
 	"settings_file_taken_timestamp_seconds": {
 		"When the process started, or the file last changed",
-		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](../tasks.md#rotate-a-password)",
+		"Older than the file: this process has not seen the change yet, or `settings_file_failing` is 1. See [how to rotate a password](../operate.md#rotate-a-password)",
 	},
 	"settings_file_failing": {
 		"0",
@@ -88,11 +88,11 @@ var meanings = map[string]meaning{
 	},
 	"janitor_redis_share": {
 		"`JANITOR_REDIS_SHARE` on the leader, 0 elsewhere",
-		"Less on the leader: [sweeping is slow](../tasks.md#sweeping-is-slow)",
+		"Less on the leader: [sweeping is slow](../operate.md#sweeping-is-slow)",
 	},
 	"janitor_throttled_seconds_total": {
 		"Constant",
-		"`latency`: small calls take longer than usual. `heartbeat`: a living owner beats late. See [sweeping is slow](../tasks.md#sweeping-is-slow)",
+		"`latency`: small calls take longer than usual. `heartbeat`: a living owner beats late. See [sweeping is slow](../operate.md#sweeping-is-slow)",
 	},
 	"janitor_witness_seconds": {
 		"Rises without end",
