@@ -3,12 +3,13 @@
 //
 //	go run . 127.0.0.1:6379
 //
-// Start it as often as you like. The README shows the two marked regions, and a test compares them.
+// Start it as often as you like. The README shows the marked regions, and a test compares them.
 package main
 
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -67,13 +68,12 @@ func accept(ctx context.Context, ln net.Listener, replica *rollcall.Replica) err
 		if err != nil {
 			return err
 		}
-		go device(conn, replica)
+		go device(ctx, conn, replica)
 	}
 }
 
-// device serves one socket: a line with the device's id, then one line per message. It answers
-// each message.
-func device(conn net.Conn, replica *rollcall.Replica) {
+// device serves one socket: a line with the device's id, then one for each device that it asks for.
+func device(ctx context.Context, conn net.Conn, replica *rollcall.Replica) {
 	defer conn.Close()
 	lines := bufio.NewScanner(conn)
 	if !lines.Scan() {
@@ -83,7 +83,23 @@ func device(conn net.Conn, replica *rollcall.Replica) {
 	claim := replica.Register(lines.Text(), rollcall.Socket{Close: conn.Close}) // never fails, never blocks
 	defer claim.Release()
 	for lines.Scan() { // ends when Rollcall closes the socket: its device has a newer one
-		fmt.Fprintln(conn, "ok")
+		fmt.Fprintln(conn, where(ctx, replica, lines.Text()))
 	}
+	// README: end
+}
+
+// where returns which replica has a device, by whichever replica it is asked.
+func where(ctx context.Context, replica *rollcall.Replica, id string) string {
+	// README: lookup
+	owner, err := replica.Lookup(ctx, id)
+	switch {
+	case errors.Is(err, rollcall.ErrNotFound):
+		return "nobody has " + id
+	case err != nil:
+		return "Redis: " + err.Error()
+	case !owner.Live:
+		return owner.Instance + " had it, and is dead"
+	}
+	return owner.Instance
 	// README: end
 }

@@ -45,17 +45,17 @@ func start(t *testing.T, server *redistest.Server) *replica {
 	return r
 }
 
-// connect is a device that has sent its id and a message, and got its answer.
+// connect is a device that has sent its id and asked for another, and got its answer.
 func (r *replica) connect(t *testing.T, id string) net.Conn {
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(t.Context(), "tcp", r.addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = fmt.Fprintf(conn, "%s\nhello\n", id)
+	_, err = fmt.Fprintf(conn, "%s\nunheard-of\n", id)
 	require.NoError(t, err)
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	require.NoError(t, err)
-	require.Equal(t, "ok\n", answer)
+	require.Equal(t, "nobody has unheard-of\n", answer)
 	return conn
 }
 
@@ -104,6 +104,6 @@ func TestTheREADMEShowsThisCode(t *testing.T) {
 	for _, region := range regexp.MustCompile(`(?s)// README: \w+\n(.*?)\t// README: end`).FindAllStringSubmatch(string(code), -1) {
 		marked = append(marked, strings.TrimPrefix(strings.ReplaceAll("\n"+region[1], "\n\t", "\n"), "\n"))
 	}
-	require.Len(t, marked, 2)
+	require.Len(t, marked, 3)
 	require.Equal(t, marked, shown)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dependency is a module as docs/reference/dependencies.md has it.
+// dependency is a module as CONTRIBUTING.md has it.
 type dependency struct{ licence, newest, why string }
 
 func dependencies(t *testing.T) map[string]dependency {
 	t.Helper()
 	all := make(map[string]dependency)
 	link := regexp.MustCompile(`\]\(https://pkg\.go\.dev/([^)]+)\)`)
-	for section := range strings.SplitSeq(read(t, "docs/reference/dependencies.md"), "\n## ") {
+	for section := range strings.SplitSeq(read(t, "CONTRIBUTING.md"), "\n## ") {
 		for _, row := range tableRows(section, "module", "licence") {
 			modules := link.FindAllStringSubmatch(row["module"], -1)
 			licences, newest := strings.Split(row["licence"], ", "), strings.Split(row["newest"], ", ")
@@ -44,9 +44,9 @@ func TestEachDependencyIsListedWithItsReasonAndItsLicence(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, listed, len(direct), "docs/reference/dependencies.md lists a module that no go.mod requires directly")
+	require.Len(t, listed, len(direct), "CONTRIBUTING.md lists a module that no go.mod requires directly")
 	for module := range direct {
-		require.Contains(t, listed, module, "docs/reference/dependencies.md lacks a module of go.mod")
+		require.Contains(t, listed, module, "CONTRIBUTING.md lacks a module of go.mod")
 		require.NotEmpty(t, listed[module].why, module)
 		require.Regexp(t, `^20\d\d-\d\d$`, listed[module].newest, module)
 		require.Equal(t, licenceOf(t, module), listed[module].licence, module)
