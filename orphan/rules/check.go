@@ -9,7 +9,7 @@ import (
 
 func (c *checker) judgement() {
 	r := c.rule
-	if len(r.KeepIf) == 0 && !c.given(path(Fault{Index: c.index, Field: "keep_if"})) && r.GoneIf == nil {
+	if len(r.KeepIf) == 0 && r.GoneIf == nil {
 		c.fault("", "want keep_if or gone_if: without a sign, everything is an orphan")
 	}
 	for i, s := range r.KeepIf {
@@ -28,9 +28,6 @@ func (c *checker) judgement() {
 	}
 	// A writer may be in the middle of filling in what is missing, so that has to last.
 	if e := r.GoneIf; e != nil {
-		if !e.NoExpiry && c.has("gone_if.no_expiry", e.NoExpiry) {
-			c.fault("gone_if.no_expiry", "want true, or leave it out")
-		}
 		if e.NoExpiry && r.Members != nil {
 			c.fault("gone_if.no_expiry", "is for keys: a member has no expiry of its own")
 		}
@@ -66,13 +63,10 @@ func (c *checker) age() {
 		return
 	}
 	switch absolute := a.Key != "" || a.Field != "" || a.Score; {
-	case absolute && !c.has("min_age.unit", a.Unit):
+	case absolute && a.Unit == "":
 		c.fault("min_age", "want unit: ms, s or iso")
 	case !absolute && a.FromTTL != 0 && a.Unit != "":
 		c.fault("min_age.unit", "is for key, field and score: from_ttl has its own")
-	}
-	if !a.Score && c.has("min_age.score", a.Score) {
-		c.fault("min_age.score", "want true, or leave it out")
 	}
 	if a.Score && a.Unit == "iso" {
 		c.fault("min_age.unit", "want ms or s: a score is a number")
@@ -123,7 +117,7 @@ func (c *checker) companions() (all []checker) {
 			continue
 		}
 		k := checker{
-			rule: companion(c.rule, t), index: c.index, at: at, given: c.given, keys: t.With(c.rule.Only),
+			rule: companion(c.rule, t), index: c.index, at: at, keys: t.With(c.rule.Only),
 		}
 		if name, ok := t.clear(k.holds); !ok {
 			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
@@ -318,7 +312,7 @@ func (c *checker) limits() {
 	if r.Bin > 0 && r.Bin < leastBin {
 		c.fault("bin", "want at least %v", leastBin)
 	}
-	if c.has("cap", r.Cap) && (r.Cap < 1 || r.Cap > mostCap) {
+	if r.Cap != 0 && (r.Cap < 1 || r.Cap > mostCap) {
 		c.fault("cap", "want 1 to %d", mostCap)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -21,73 +20,152 @@ import (
 // Rollcall's own keys, and returns a Faults error. Defaults are not filled in, and Related stays:
 // see Companions.
 func Parse(text []byte) ([]Rule, error) {
-	d := decoder{lines: map[string]int{}}
+	var root yaml.Node
 	var doc struct {
 		Rules []Rule `yaml:"rules"`
 	}
-	if root := d.document(text); root != nil {
-		d.value(root, "", reflect.ValueOf(&doc).Elem())
+	d := document{lines: map[string]int{}}
+	_ = yaml.Unmarshal(text, &root) // in.Decode returns the same error
+	d.read(&root, "")
+	in := yaml.NewDecoder(bytes.NewReader(text))
+	in.KnownFields(true)
+	err := in.Decode(&doc)
+	typed, is := errors.AsType[*yaml.TypeError](err)
+	switch {
+	case is:
+		for _, said := range typed.Errors {
+			d.refused(said)
+		}
+	case err != nil && err != io.EOF:
+		d.refused(strings.TrimPrefix(err.Error(), "yaml: "))
+	case in.Decode(new(yaml.Node)) != io.EOF:
+		d.refused("want one document")
+	case len(d.faults)+len(doc.Rules) == 0:
+		d.refused("want at least one rule: {rules: [...]}")
 	}
-	if len(d.faults) == 0 && len(doc.Rules) == 0 {
-		d.fault("", "want at least one rule: {rules: [...]}")
-	}
-	faults := d.named(doc.Rules)
-	found, _ := check(doc.Rules, d.isGiven, nil)
-	for _, f := range found {
-		if !d.explains(f) {
-			f.Line = d.line(path(f))
-			faults = append(faults, f)
+	for i := range d.faults {
+		if f := &d.faults[i]; f.Index >= 0 && f.Index < len(doc.Rules) {
+			f.Rule = doc.Rules[f.Index].Name
 		}
 	}
-	if err := faults.orNil(); err != nil {
+	form := slices.Clone(d.faults)
+	found, _ := check(doc.Rules, nil)
+	for _, f := range found {
+		f.Line = d.line(path(f))
+		// One that is likely only because the decoder refused something, as keep_iff for keep_if.
+		follows := func(other Fault) bool { return other.Line == f.Line || other.Index == f.Index && f.Field == "" }
+		if !slices.ContainsFunc(form, follows) {
+			d.faults = append(d.faults, f)
+		}
+	}
+	if err := d.faults.orNil(); err != nil {
 		return nil, err
 	}
 	return doc.Rules, nil
 }
 
-// A decoder fills Go values from YAML nodes. It is stricter than the library: each field is known
-// and given once, each value has the wanted type, and it continues after a fault. Paths look like
-// rules[0].keep_if[1].exists.
-type decoder struct {
-	lines  map[string]int // path -> line
-	faults []located
+// A document knows the line of each path, such as rules[0].keep_if[1].exists.
+type document struct {
+	lines  map[string]int
+	faults Faults
 }
 
-type located struct {
-	path    string
-	line    int
-	text    string
-	unknown bool
-}
+// nothing is a number or a duration that would count as left out.
+var nothing = regexp.MustCompile(`^[+-]?0+(\.0*)?([a-zµ]+)?$`)
 
-func (d *decoder) fault(path string, format string, args ...any) {
-	d.faults = append(d.faults, located{path: path, line: d.line(path), text: fmt.Sprintf(format, args...)})
-}
-
-func (d *decoder) isGiven(path string) bool { return d.lines[path] > 0 }
-
-// line returns the line of a path, or of its innermost part that is given.
-func (d *decoder) line(path string) int {
-	for {
-		if line := d.lines[path]; line > 0 {
-			return line
+// read notes the lines, and refuses values that say nothing.
+func (d *document) read(node *yaml.Node, path string) {
+	if d.lines[path] == 0 {
+		d.lines[path] = node.Line
+	}
+	for i, inner := range node.Content {
+		switch {
+		case node.Kind == yaml.DocumentNode:
+			d.read(inner, path)
+		case node.Kind == yaml.SequenceNode:
+			d.read(inner, fmt.Sprintf("%s[%d]", path, i))
+		case i%2 > 0:
+			at := dotted(path, node.Content[i-1].Value)
+			d.lines[at] = node.Content[i-1].Line
+			d.read(inner, at)
 		}
-		i := strings.LastIndexAny(path, ".[")
-		if i < 0 {
-			return max(d.lines[""], 1)
-		}
-		path = path[:i]
+	}
+	scalar, element := node.Kind == yaml.ScalarNode, strings.HasSuffix(path, "]")
+	switch {
+	case path == "" || node.Kind == yaml.AliasNode:
+	case !scalar && len(node.Content) == 0, node.ShortTag() == "!!null", scalar && node.Value == "" && !element:
+		d.fault(path, node.Line, "is empty")
+	case scalar && node.Style == 0 && nothing.MatchString(node.Value) && !element:
+		d.fault(path, node.Line, "is zero: leave it out, or want more")
 	}
 }
 
-// explains reports whether f likely follows from a fault of the YAML at the same place, or from an
-// unknown field there: with keep_iff refused, the rule has no keep_if.
-func (d *decoder) explains(f Fault) bool {
-	at := path(f)
-	return slices.ContainsFunc(d.faults, func(l located) bool {
-		name, ok := strings.CutPrefix(l.path, at+".")
-		return l.path == at || l.unknown && ok && !strings.ContainsAny(name, ".[")
+var (
+	inRule  = regexp.MustCompile(`^rules\[(\d+)\]\.?(.*)$`)
+	refusal = regexp.MustCompile(`^line (\d+): (.*)$`)
+	unknown = regexp.MustCompile(`^field (.+) not found in type `)
+	misread = regexp.MustCompile(`^cannot unmarshal \S+( .*)? into (.*)$`)
+)
+
+// wanted returns the words for a Go type.
+func wanted(of string) string {
+	switch of {
+	case "time.Duration":
+		return "a duration with its unit, such as 90s, 10m or 24h"
+	case "int":
+		return "a whole number"
+	case "bool":
+		return "true or false"
+	case "string":
+		return "text"
+	}
+	if strings.HasPrefix(of, "[]") {
+		return "a list"
+	}
+	return "fields, such as {name: value}"
+}
+
+func (d *document) fault(path string, line int, text string) {
+	f := Fault{Index: -1, Field: path, Line: line, Text: text}
+	if m := inRule.FindStringSubmatch(path); m != nil {
+		f.Index, _ = strconv.Atoi(m[1])
+		f.Field = m[2]
+	}
+	d.faults = append(d.faults, f)
+}
+
+// refused notes what the decoder says.
+func (d *document) refused(text string) {
+	line := 1
+	if m := refusal.FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		text = m[2]
+	}
+	named := ""
+	if m := misread.FindStringSubmatch(text); m != nil {
+		text = "want " + wanted(m[2])
+		if m[1] != "" {
+			text += ", not" + m[1]
+		}
+	}
+	if m := unknown.FindStringSubmatch(text); m != nil {
+		named, text = "."+m[1], "unknown field"
+		if meant := near.Name(m[1], allNames(reflect.TypeFor[Rule]()), 2); meant != "" {
+			text += "; is it " + meant + "?"
+		}
+	}
+	at := slices.DeleteFunc(sorted(d.lines), func(path string) bool {
+		return d.lines[path] != line || !strings.HasSuffix("."+path, named)
 	})
+	d.fault(append(at, "")[0], line, text)
+}
+
+// line returns the line of a path, or of its innermost part that is given.
+func (d *document) line(path string) int {
+	for d.lines[path] == 0 && path != "" {
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return max(d.lines[path], 1)
 }
 
 func path(f Fault) string {
@@ -97,175 +175,12 @@ func path(f Fault) string {
 	return strings.TrimSuffix(fmt.Sprintf("rules[%d].%s", f.Index, f.Field), ".")
 }
 
-var inRule = regexp.MustCompile(`^rules\[(\d+)\]\.?(.*)$`)
-
-func (d *decoder) named(rules []Rule) (faults Faults) {
-	for _, l := range d.faults {
-		f := Fault{Index: -1, Field: l.path, Line: l.line, Text: l.text}
-		if m := inRule.FindStringSubmatch(l.path); m != nil {
-			f.Index, _ = strconv.Atoi(m[1])
-			f.Rule, f.Field = rules[f.Index].Name, m[2]
-		}
-		faults = append(faults, f)
-	}
-	return faults
-}
-
-var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
-func (d *decoder) document(text []byte) *yaml.Node {
-	in := yaml.NewDecoder(bytes.NewReader(text))
-	var doc, more yaml.Node
-	err := in.Decode(&doc)
-	if err == nil {
-		if err = in.Decode(&more); err == nil {
-			d.lines[""] = more.Line
-			d.fault("", "want one document")
-			return nil
-		}
-	}
-	switch {
-	case errors.Is(err, io.EOF) && len(doc.Content) == 1:
-		return doc.Content[0]
-	case errors.Is(err, io.EOF):
-		d.fault("", "want at least one rule: {rules: [...]}")
-	default:
-		what := err.Error()
-		if m := syntaxLine.FindStringSubmatch(what); m != nil {
-			d.lines[""], _ = strconv.Atoi(m[1])
-			what = what[len(m[0]):]
-		}
-		d.fault("", "is no YAML: %s", strings.TrimPrefix(what, "yaml: "))
-	}
-	return nil
-}
-
-var (
-	durationType = reflect.TypeFor[time.Duration]()
-	durationText = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`)
-)
-
-// value leaves a fault, and the value as it is, if it cannot read the node.
-func (d *decoder) value(node *yaml.Node, path string, into reflect.Value) {
-	if d.lines[path] == 0 {
-		d.lines[path] = node.Line
-	}
-	switch {
-	case node.Kind == yaml.AliasNode || node.Anchor != "":
-		d.fault(path, "anchors and aliases are not read here: write it out")
-		return
-	case node.ShortTag() == "!!null":
-		d.fault(path, "has no value")
-		return
-	}
-	switch into.Kind() {
-	case reflect.Pointer:
-		into.Set(reflect.New(into.Type().Elem()))
-		d.value(node, path, into.Elem())
-	case reflect.Struct:
-		d.fields(node, path, func(key string, value *yaml.Node, at string) {
-			if of := field(into, key); of.IsValid() {
-				d.value(value, at, of)
-			} else {
-				d.fault(at, "unknown field%s", likely(key, names(into.Type())))
-				d.faults[len(d.faults)-1].unknown = true
-			}
-		})
-	case reflect.Map:
-		into.Set(reflect.MakeMap(into.Type()))
-		d.fields(node, path, func(key string, value *yaml.Node, at string) {
-			element := reflect.New(into.Type().Elem()).Elem()
-			d.value(value, at, element)
-			into.SetMapIndex(reflect.ValueOf(key), element)
-		})
-	case reflect.Slice:
-		if node.Kind != yaml.SequenceNode {
-			d.fault(path, "want a list")
-			return
-		}
-		if len(node.Content) == 0 {
-			d.fault(path, "is empty")
-			return
-		}
-		into.Set(reflect.MakeSlice(into.Type(), len(node.Content), len(node.Content)))
-		for i, element := range node.Content {
-			d.value(element, fmt.Sprintf("%s[%d]", path, i), into.Index(i))
-		}
-	default:
-		d.scalar(node, path, into)
-	}
-}
-
-// fields reads a mapping: read is called for each field that has a name, and no other of its name.
-func (d *decoder) fields(node *yaml.Node, path string, read func(key string, value *yaml.Node, at string)) {
-	if node.Kind != yaml.MappingNode {
-		d.fault(path, "want fields, such as {name: value}")
-		return
-	}
-	if len(node.Content) == 0 && path != "" {
-		d.fault(path, "is empty")
-	}
-	seen := map[string]bool{}
-	for i := 0; i < len(node.Content); i += 2 {
-		key := node.Content[i]
-		at := dotted(path, key.Value)
-		switch twice := seen[key.Value]; {
-		case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str" || key.Value == "":
-			d.faults = append(d.faults, located{path: path, line: key.Line, text: "want a name before each ':'"})
-		case twice:
-			d.faults = append(d.faults, located{path: at, line: key.Line, text: "stands twice"})
-		default:
-			seen[key.Value], d.lines[at] = true, key.Line
-			read(key.Value, node.Content[i+1], at)
-		}
-	}
-}
-
-func (d *decoder) scalar(node *yaml.Node, path string, into reflect.Value) {
-	tag := node.ShortTag()
-	switch {
-	case node.Kind != yaml.ScalarNode:
-		d.fault(path, "want one value, not a list or fields")
-	case into.Type() == durationType:
-		duration, err := time.ParseDuration(node.Value)
-		if tag != "!!str" || err != nil || !durationText.MatchString(node.Value) {
-			d.fault(path, "want a duration with its unit, such as 90s, 10m or 24h, not %s", node.Value)
-			return
-		}
-		if duration == 0 {
-			d.fault(path, "is zero: leave it out, or want more")
-		}
-		into.SetInt(int64(duration))
-	case into.Kind() == reflect.Int:
-		number, err := strconv.Atoi(node.Value)
-		if tag != "!!int" || err != nil {
-			d.fault(path, "want a whole number, not %s", node.Value)
-			return
-		}
-		into.SetInt(int64(number))
-	case into.Kind() == reflect.Bool:
-		if tag != "!!bool" {
-			d.fault(path, "want true or false, not %s", node.Value)
-			return
-		}
-		into.SetBool(strings.EqualFold(node.Value, "true"))
-	case tag != "!!str":
-		d.fault(path, "want text: put %s in quotes", node.Value)
-	case strings.ContainsFunc(node.Value, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		d.fault(path, `holds a control character: write it as \x00, in single quotes`)
-	case node.Value == "" && !strings.HasSuffix(path, "]"):
-		d.fault(path, "is empty")
-	default:
-		into.SetString(node.Value)
-	}
-}
-
 func dotted(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
 func field(of reflect.Value, name string) reflect.Value {
-	for i := range of.NumField() {
-		if tagName(of.Type().Field(i)) == name && name != "-" {
-			return of.Field(i)
+	for f, value := range of.Fields() {
+		if tagName(f) == name {
+			return value
 		}
 	}
 	return reflect.Value{}
@@ -285,9 +200,16 @@ func names(of reflect.Type) (names []string) {
 	return names
 }
 
-func likely(wrong string, names []string) string {
-	if meant := near.Name(wrong, names, 2); meant != "" {
-		return fmt.Sprintf("; is it %s?", meant)
+// allNames also has those of the fields' own fields.
+func allNames(of reflect.Type) (all []string) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return allNames(of.Elem())
+	case reflect.Struct:
+		all = names(of)
+		for f := range of.Fields() {
+			all = append(all, allNames(f.Type)...)
+		}
 	}
-	return "; there are " + strings.Join(names, ", ")
+	return all
 }

@@ -29,7 +29,7 @@ func TestAllFaultsAreNamedAtOnceByTheirLine(t *testing.T) {
 	require.ErrorAs(t, err, &faults)
 	require.Equal(t, []string{
 		`line 2: rules[0] "Carts": name: want lower-case letters, digits, '-' and '_', not "Carts"`,
-		`line 3: rules[0] "Carts": grace: want a duration with its unit, such as 90s, 10m or 24h, not 5`,
+		"line 3: rules[0] \"Carts\": grace: want a duration with its unit, such as 90s, 10m or 24h, not `5`",
 		`line 6: rules[0] "Carts": keep_if[0].exist: unknown field; is it exists?`,
 		`line 7: rules[0] "Carts": keep_if[1].exists: no keys, as or bind gives {user}; known: {id}`,
 		`line 8: rules[0] "Carts": related[0]: "cart:{id}*": ` +

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,7 @@ func TestTheSchemaHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 				is = is.Elem()
 			}
 			switch {
-			case is == durationType:
+			case is == reflect.TypeFor[time.Duration]():
 				require.Equal(t, "#/$defs/duration", in["$ref"], f.Name)
 			case is.Kind() == reflect.Struct:
 				require.Equal(t, "#/$defs/"+is.Name(), in["$ref"], f.Name)
@@ -71,7 +72,6 @@ func TestTheSchemaHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 	for name, def := range s.Defs {
 		require.True(t, seen[name] || def["properties"] == nil, name)
 	}
-	require.Equal(t, strings.Replace(durationText.String(), "[+-]", "[+]", 1), s.Defs["duration"]["pattern"])
 	require.Equal(t, variableName.String(), s.Defs["variable"]["pattern"])
 	require.Equal(t, valueField.String(), s.Defs["path"]["pattern"])
 }

@@ -36,20 +36,17 @@ var (
 // Validate returns all that is wrong with rules as a Faults error. No rule may be about this
 // Rollcall's keys, which own names.
 func Validate(rules []Rule, own guard.Layout) error {
-	faults, _ := check(rules, notGiven, &own)
+	faults, _ := check(rules, &own)
 	return faults.orNil()
 }
 
-func notGiven(string) bool { return false }
-
-// check also returns warnings. given reports which paths the YAML has: an explicit zero value
-// differs from none. own is of this Rollcall; nil: not known.
-func check(rules []Rule, given func(path string) bool, own *guard.Layout) (faults Faults, warnings []string) {
+// check also returns warnings. own is of this Rollcall; nil: not known.
+func check(rules []Rule, own *guard.Layout) (faults Faults, warnings []string) {
 	first := map[string]int{}
 	all := make([]checker, len(rules))
 	for i, r := range rules {
 		c := &all[i]
-		*c = checker{rule: r, index: i, given: given}
+		*c = checker{rule: r, index: i}
 		c.identity()
 		if was, twice := first[r.Name]; twice && r.Name != "" {
 			c.fault("name", "stands twice: it is the name of rules[%d], too", was)
@@ -84,7 +81,6 @@ type checker struct {
 	rule   Rule
 	index  int
 	at     string // of a companion: the field of its parent that every fault is about
-	given  func(path string) bool
 	faults Faults
 	keys   *Template // of Rule.Keys; nil: none, or faulty
 	// of Rule.Members; nil: none, or faulty
@@ -111,15 +107,7 @@ func (c *checker) warn(format string, args ...any) {
 	c.warnings = append(c.warnings, f.String())
 }
 
-// has reports whether a field is given, faulty or not.
-func (c *checker) has(field string, of any) bool {
-	v, is := of.(reflect.Value)
-	if !is {
-		v = reflect.ValueOf(of)
-	}
-	empty := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
-	return !empty || c.given(path(Fault{Index: c.index, Field: field}))
-}
+func empty(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }
 
 // exclusive lists, by type, the fields of which a rule gives exactly one; nil: all of its fields.
 var exclusive = map[reflect.Type][]string{
@@ -171,7 +159,7 @@ func (c *checker) fields(at string, v reflect.Value) {
 			continue
 		}
 		name, check := dotted(at, tagName(f)), f.Tag.Get("check")
-		if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") && !c.has(name, value) {
+		if !strings.HasSuffix(f.Tag.Get("yaml"), ",omitempty") && empty(value) {
 			c.fault(at, "want %s", tagName(f))
 		}
 		if check != "pair" {
@@ -215,7 +203,7 @@ func (c *checker) oneOf(at string, v reflect.Value, fields []string) {
 	}
 	var there []string
 	for _, name := range fields {
-		if c.has(dotted(at, name), field(v, name)) {
+		if !empty(field(v, name)) {
 			there = append(there, name)
 		}
 	}

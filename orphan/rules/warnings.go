@@ -11,7 +11,7 @@ const leastTime = 2 * time.Second
 
 // Warnings returns sentences about legal rules that could delete what lives, or what was not meant.
 func Warnings(rules []Rule) (warnings []string) {
-	_, warnings = check(rules, notGiven, nil)
+	_, warnings = check(rules, nil)
 	return warnings
 }
 
