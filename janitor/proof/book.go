@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -119,13 +120,8 @@ func Open(ctx context.Context, p Pass, o Options) (*Book, error) {
 	if o.Memory == nil {
 		o.Memory = new(Memory)
 	}
-	if o.Most <= 0 {
-		o.Most = defaultMost
-	}
-	if o.Bytes <= 0 {
-		o.Bytes = defaultBytes
-	}
-	b := &Book{p: p, o: o, marks: map[string]Mark{}, unseen: map[string]bool{}}
+	o.Most, o.Bytes = cmp.Or(o.Most, defaultMost), cmp.Or(o.Bytes, defaultBytes)
+	b := &Book{p: p, o: o, marks: map[string]Mark{}, unseen: map[string]bool{}, wants: wants{all: map[string]Mark{}}}
 	if err := b.readState(ctx); err != nil {
 		return nil, err
 	}
@@ -136,7 +132,8 @@ func Open(ctx context.Context, p Pass, o Options) (*Book, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.keep(field.Name, parseMark(field.Value))
+		m, _ := ParseMark(field.Value) // what is not ours is of no chain
+		b.keep(field.Name, m)
 		b.unseen[field.Name] = true
 	}
 	b.ended = b.whyEnded()
@@ -159,9 +156,6 @@ func (b *Book) readState(ctx context.Context) error {
 		said, err = openScript.Run(ctx, b.p.Client(), []string{b.p.Layout().Witness(), b.o.State}).StringSlice()
 		return err
 	})
-	if err == nil && len(said) < 2 {
-		err = fmt.Errorf("unexpected answer %q", said)
-	}
 	if err != nil {
 		return fmt.Errorf("proof: %s: %w", b.o.State, err)
 	}
@@ -297,23 +291,16 @@ func (b *Book) write(ctx context.Context, key string, chain int64, set map[strin
 func Write(ctx context.Context, p Pass, key string, chain int64, set map[string]string, unset []string) error {
 	var all []string
 	for field, value := range set {
-		all = append(all, field, value)
+		all = append(all, field, "+"+value)
 	}
-	number := ""
-	if chain > 0 {
-		number = strconv.FormatInt(chain, 10)
+	for _, field := range unset {
+		all = append(all, field, "-")
 	}
-	for len(all)+len(unset) > 0 {
-		pairs, args := 0, []any{p.Epoch(), number, 0}
-		for bytes := 0; bytes < pageBytes && len(args) < perWrite && len(all)+len(unset) > 0; {
-			if len(all) > 0 {
-				args, bytes, all = append(args, all[0], all[1]), bytes+len(all[0])+len(all[1]), all[2:]
-				pairs++
-			} else {
-				args, bytes, unset = append(args, unset[0]), bytes+len(unset[0]), unset[1:]
-			}
+	for len(all) > 0 {
+		args := []any{p.Epoch(), chain}
+		for bytes := 0; len(all) > 0 && len(args) < perWrite && bytes < pageBytes; all = all[2:] {
+			args, bytes = append(args, all[0], all[1]), bytes+len(all[0])+len(all[1])
 		}
-		args[2] = pairs
 		err := p.Call(ctx, func(ctx context.Context) error {
 			done, err := writeScript.Run(ctx, p.Client(), []string{p.Layout().Log(), key}, args...).Int()
 			switch {

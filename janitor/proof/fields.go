@@ -6,6 +6,8 @@ import (
 	"iter"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // A Caller paces calls to Redis: a janitor.Pass, or a tool's own.
@@ -29,20 +31,16 @@ const (
 // Fields reads a hash page by page, however long its names are. As with HSCAN, fields may repeat.
 func Fields(ctx context.Context, c Caller, key string) iter.Seq2[Field, error] {
 	return func(yield func(Field, error) bool) {
-		size := Pages{}
-		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-			var page []string
-			err := c.Call(ctx, func(ctx context.Context) (err error) {
-				page, cursor, err = c.Client().HScan(ctx, key, cursor, "", size.Next(c.PageSize())).Result()
-				return err
-			})
+		var size Pages
+		by := guard.Paging{Size: func() int { return int(size.Next(c.PageSize())) }, Call: c.Call}
+		for page, err := range guard.Fields(ctx, c.Client(), key, by) {
 			if err != nil {
 				yield(Field{}, fmt.Errorf("proof: %s: %w", key, err))
 				return
 			}
-			size.Read(page)
-			for i := 0; i+1 < len(page); i += 2 {
-				if !yield(Field{page[i], page[i+1]}, nil) {
+			size.Read(page.Items)
+			for i := 0; i+1 < len(page.Items); i += 2 {
+				if !yield(Field{page.Items[i], page.Items[i+1]}, nil) {
 					return
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -23,23 +22,13 @@ func (m Mark) text() string {
 	return fmt.Sprintf("%d %d %s", m.At.UnixMilli(), m.Chain, m.Print)
 }
 
-// parseMark returns a mark of no chain for a text that is not ours.
-func parseMark(text string) (m Mark) {
-	parts := strings.SplitN(text, " ", 3)
-	if len(parts) != 3 {
-		return m
-	}
-	ms, err := strconv.ParseInt(parts[0], 10, 64)
-	chain, wrong := strconv.ParseInt(parts[1], 10, 64)
-	if err != nil || wrong != nil {
-		return m
-	}
-	return Mark{time.UnixMilli(ms), chain, parts[2]}
-}
-
-// ParseMark reads a mark as it is in Redis.
+// ParseMark reads a mark as it is in Redis, or returns false for a text that is none.
 func ParseMark(text string) (m Mark, ok bool) {
-	m = parseMark(text)
+	var ms int64
+	if n, _ := fmt.Sscanf(text, "%d %d %s", &ms, &m.Chain, &m.Print); n < 3 {
+		return Mark{}, false
+	}
+	m.At = time.UnixMilli(ms)
 	return m, m.Chain != 0
 }
 
@@ -136,7 +125,7 @@ func (b *Book) Looked(ctx context.Context, full bool) (unmarked int, err error) 
 		return unmarked, err
 	}
 	held := b.wave(ctx, full, unmarked) // before the marks, which a later pass no longer takes for new
-	if held != nil && !isHeld(held) {
+	if _, is := errors.AsType[*janitor.HeldError](held); held != nil && !is {
 		return unmarked, held
 	}
 	if err := b.write(ctx, b.o.Marks, 0, given, nil); err != nil {
@@ -161,11 +150,6 @@ func (b *Book) Looked(ctx context.Context, full bool) (unmarked int, err error) 
 
 var errClock = errors.New("proof: the server's clock was set, or its state lost, during the pass")
 
-func isHeld(err error) bool {
-	_, held := errors.AsType[*janitor.HeldError](err)
-	return held
-}
-
 // wave judges how many are new. Those that the last full look could not mark are not; only their
 // number is known. Neither known things nor those that no sign of life decides about could have
 // fallen.
@@ -173,7 +157,7 @@ func (b *Book) wave(ctx context.Context, full bool, unmarked int) error {
 	if !full {
 		return nil
 	}
-	before, _ := strconv.Atoi(b.state[unmarkedField])
+	before := b.Unmarked()
 	if unmarked != before {
 		if err := b.Note(ctx, map[string]string{unmarkedField: strconv.Itoa(unmarked)}); err != nil {
 			return err
@@ -205,28 +189,22 @@ func (b *Book) drop(name string) {
 
 // give shares out the places that are free. lost are marks of another chain that get no new one.
 func (b *Book) give() (given map[string]string, lost []string, without int) {
-	w := &b.wants
 	given = map[string]string{}
-	old := map[string]bool{}
-	for name := range w.all {
-		if _, has := b.marks[name]; has {
-			old[name] = true
-			b.drop(name)
+	had := map[string]bool{}
+	for name := range b.wants.all {
+		_, had[name] = b.marks[name]
+		b.drop(name)
+	}
+	for name, m := range b.wants.all { // in no order
+		switch {
+		case len(b.marks) < b.o.Most && (b.bytes+len(name) <= b.o.Bytes || len(b.marks) == 0):
+			b.keep(name, m)
+			given[name] = m.text()
+		case had[name]:
+			lost = append(lost, name)
 		}
 	}
-	rand.Shuffle(len(w.names), func(i, j int) { w.names[i], w.names[j] = w.names[j], w.names[i] })
-	for _, name := range w.names {
-		if len(b.marks) >= b.o.Most || b.bytes+len(name) > b.o.Bytes && len(b.marks) > 0 {
-			if old[name] {
-				lost = append(lost, name)
-			}
-			continue
-		}
-		m := w.all[name]
-		b.keep(name, m)
-		given[name] = m.text()
-	}
-	return given, lost, w.seen - len(given)
+	return given, lost, b.wants.seen - len(given)
 }
 
 // Marked returns the names of everything marked.
@@ -271,30 +249,25 @@ func (b *Book) Proof(name string, grace time.Duration, looked time.Time) Proof {
 // wants are condemned without a mark of this chain: a sample of them if there are too many, since
 // in SCAN's order the same names would always win.
 type wants struct {
-	all   map[string]Mark
-	names []string
-	bytes int
-	seen  int
+	all         map[string]Mark
+	bytes, seen int
 }
 
 func (w *wants) add(name string, m Mark, most, bytes int) {
 	if _, again := w.all[name]; again { // SCAN returned it twice
 		return
 	}
-	if w.all == nil {
-		w.all = map[string]Mark{}
-	}
 	w.seen++
-	full := len(w.names) >= most || w.bytes+len(name) > bytes
-	if full && rand.IntN(w.seen) >= len(w.names) {
+	if full := len(w.all) >= most || w.bytes+len(name) > bytes; full && rand.IntN(w.seen) >= len(w.all) {
 		return
 	}
-	w.all[name], w.names, w.bytes = m, append(w.names, name), w.bytes+len(name)
-	for len(w.names) > most || w.bytes > bytes && len(w.names) > 1 {
-		i, last := rand.IntN(len(w.names)), len(w.names)-1
-		out := w.names[i]
-		w.names[i], w.names = w.names[last], w.names[:last]
-		w.bytes -= len(out)
+	w.all[name] = m
+	w.bytes += len(name)
+	for out := range w.all { // in no order
+		if len(w.all) <= most && (w.bytes <= bytes || len(w.all) == 1) {
+			return
+		}
 		delete(w.all, out)
+		w.bytes -= len(out)
 	}
 }
