@@ -40,17 +40,16 @@ type backend struct {
 	rdb *redis.Client
 	db  *mongo.Collection
 
-	mu        sync.Mutex
-	rand      *rand.Rand
-	n         int                      // of names
-	rooms     map[string]*redis.PubSub // that live; nil: it has no channel
-	quiet     map[string]bool          // rooms that are delisted, and do not save
-	bots      map[string]bool          // that run: which are active, not deployed
-	seats     map[string]string        // living reservations: user -> room
-	waits     map[string]bool          // users who wait
-	docs      map[string]bson.D        // all documents, by id
-	dead      map[string]func() bool   // what has to go: key or key and member -> whether it is there yet
-	noListing bool                     // a row keeps the backend from it while it loses just that
+	mu    sync.Mutex
+	rand  *rand.Rand
+	n     int                      // of names
+	rooms map[string]*redis.PubSub // that live; nil: it has no channel
+	quiet map[string]bool          // rooms that are delisted, and do not save
+	bots  map[string]bool          // that run: which are active, not deployed
+	seats map[string]string        // living reservations: user -> room
+	waits map[string]bool          // users who wait
+	docs  map[string]bson.D        // all documents, by id
+	dead  map[string]func() bool   // what has to go: key or key and member -> whether it is there yet
 }
 
 func newBackend(t *testing.T, rdb *redis.Client, db *mongo.Collection, seed uint64) *backend {
@@ -111,7 +110,7 @@ func (b *backend) open(listed, channel bool) (id string) {
 	if channel {
 		b.rooms[id] = b.subscribe("$" + id)
 	}
-	if b.quiet[id] = !listed; listed && !b.noListing {
+	if b.quiet[id] = !listed; listed {
 		b.step("", func(ctx context.Context, p redis.Pipeliner) { p.HSet(ctx, listing, id, `{"roomId":"`+id+`"}`) })
 	}
 	return id
@@ -344,7 +343,7 @@ func (b *backend) heal() {
 	defer b.mu.Unlock()
 	b.step("", func(ctx context.Context, p redis.Pipeliner) {
 		for id, sub := range b.rooms {
-			if sub != nil && !b.quiet[id] && !b.noListing {
+			if sub != nil && !b.quiet[id] {
 				p.HSet(ctx, listing, id, `{"roomId":"`+id+`"}`)
 			}
 		}
@@ -364,31 +363,6 @@ func (b *backend) heal() {
 			p.SetNX(ctx, "queue:joinedAt:"+user, time.Now().UnixMilli(), 0)
 		}
 	})
-}
-
-// dies leaves one thing behind that a rule is about, and returns its name.
-func (b *backend) dies(rule string) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.diesAs(rule, b.name("late"))
-}
-
-func (b *backend) diesAs(rule, name string) string {
-	switch rule {
-	case "reservations":
-		room := b.open(false, true)
-		b.seat(name, room, old)
-		b.close(room)
-		return "queue:reservation:" + name
-	case "queue":
-		b.stuck(name)
-		return queue + " " + name
-	case "matches":
-		return b.match("finished", 2*time.Hour)
-	}
-	b.start(name)
-	b.crash(name)
-	return "bots:state:" + name
 }
 
 // there tells whether a key, or a member of a sorted set, is there, as far as Redis answers.

@@ -3,13 +3,10 @@ package orphans
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"strconv"
 	"sync"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
@@ -33,13 +30,10 @@ func matrix() []row {
 		{name: "LeaderKilledOpening", fault: leaderKilled(failpoint.Opening)},
 		{name: "LeaderStoppedPastItsLease", short: true, fault: leaderStopped},
 		{name: "WorkersKilledInTurn", fault: killedInTurn},
-		{name: "RepliesLost", fault: repliesLost},
 		{name: "RedisRestartedWithItsFile", fault: restarted(true)},
 		{name: "RedisRestartedWithoutItsFile", loses: true, fault: restarted(false)},
 		{name: "RedisEvicts", loses: true, evicts: true, fault: evicts},
 		{name: "Flushed", short: true, loses: true, fault: flushed},
-		{name: "ReferenceHashDeleted", short: true, loses: true, fault: listingDeleted},
-		{name: "MongoAway", fault: mongoAway},
 		{name: "LargeThings", fault: largeThings},
 	}
 }
@@ -72,13 +66,6 @@ var seed = sync.OnceValue(func() uint64 {
 	fmt.Println("ROLLCALL_SEED=" + strconv.FormatUint(n, 10))
 	return n
 })
-
-func hostOf(t *testing.T, uri string) string {
-	t.Helper()
-	u, err := url.Parse(uri)
-	require.NoError(t, err)
-	return u.Host
-}
 
 func TestThePageNamesEveryRow(t *testing.T) {
 	t.Parallel()

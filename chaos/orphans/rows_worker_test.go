@@ -1,10 +1,7 @@
 package orphans
 
 import (
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
@@ -53,22 +50,5 @@ func killedInTurn(w *world) {
 		failpoint.BeforeScript, failpoint.AfterReply, failpoint.BeforeScript, failpoint.AfterReply,
 	} {
 		leaderKilled(at)(w)
-	}
-}
-
-// repliesLost takes off answers to deletes, and deletes: each is counted once all the same.
-func repliesLost(w *world) {
-	for range 2 {
-		leader, _ := w.leader()
-		rules := []*proxy.Rule{
-			leader.Proxy.LoseReply(harness.BatchesOf(layout), 1),
-		}
-		w.goes(w.backend.leak())
-		rules = append(rules, leader.Proxy.LoseRequest(harness.BatchesOf(layout), 1))
-		w.goes(w.backend.leak())
-		for _, r := range rules {
-			require.NotZero(w, r.Hits())
-			r.End()
-		}
 	}
 }

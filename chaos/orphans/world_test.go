@@ -3,7 +3,6 @@ package orphans
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,7 +35,6 @@ type world struct {
 	binary  string
 	server  *redistest.Server
 	rdb     *redis.Client
-	mongo   *gate // between the workers and MongoDB
 	db      *mongotest.DB
 	backend *backend
 	parts   []string // of the history
@@ -50,49 +48,6 @@ type world struct {
 type worker struct {
 	*harness.Replica
 	batches *proxy.Score // what the server answered to its deletes
-}
-
-// A gate is between clients and a server. While its lock is held nothing passes.
-type gate struct {
-	net.Listener
-	sync.RWMutex
-}
-
-func newGate(t *testing.T, to string) *gate {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	g := &gate{Listener: l}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			context.AfterFunc(t.Context(), func() { _, _ = client.Close(), server.Close() })
-			go g.pass(client, server)
-			go g.pass(server, client)
-		}
-	}()
-	return g
-}
-
-func (g *gate) pass(from, to net.Conn) {
-	defer to.Close()
-	bytes := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(bytes)
-		g.RLock()
-		_, failed := to.Write(bytes[:n])
-		if g.RUnlock(); err != nil || failed != nil {
-			return
-		}
-	}
 }
 
 // rulesFile has the shipped rules, with a shorter grace.
@@ -120,14 +75,13 @@ func rulesFile(t *testing.T) string {
 func newWorld(t *testing.T, binary string, r row) *world {
 	w := &world{T: t, row: r, began: time.Now(), binary: binary, workers: map[string]*worker{}, killed: map[string]bool{}}
 	w.db = mongotest.Database(t)
-	w.mongo = newGate(t, hostOf(t, w.db.URI))
 	w.server = redistest.Start(t, history.AppendOnly()...)
 	w.parts = []string{w.server.Dir()}
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.server.Addr(), MaxRetries: -1})
 	w.backend = newBackend(t, w.rdb, w.db.Collection("matches"), seed())
 	t.Cleanup(func() { _ = w.rdb.Close() })
 	w.settings = map[string]string{
-		"RULES": rulesFile(t), "MONGODB_URI": w.db.Through(w.mongo.Addr().String()), "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
+		"RULES": rulesFile(t), "MONGODB_URI": w.db.URI, "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
 		"CLEANUP_INTERVAL": interval.String(), "CLEANUP_LEASE_TTL": leaseTTL.String(), "CLEANUP_REDIS_SHARE": "1",
 		"HEARTBEAT_INTERVAL": "500ms", "HEARTBEAT_TTL": "2s",
 	}
@@ -189,28 +143,6 @@ func (w *world) goes(some []string) {
 	ok := harness.Becomes(func() bool { left = w.backend.left(some); return len(left) == 0 })
 	require.True(w, ok, "what is dead does not go: %v", left)
 	w.Logf("%s: what is dead has gone", time.Since(w.began).Round(time.Millisecond))
-}
-
-// held waits until the leader says why it holds a rule; "": until it holds it no longer.
-func (w *world) held(rule, reason string) {
-	w.Helper()
-	harness.Eventually(w.T, "rule "+rule+" is held: "+reason, func() bool {
-		leader, _ := w.leader()
-		body, err := leader.Get("/api/v1/status")
-		if err != nil {
-			return false
-		}
-		var status struct {
-			Rules []struct{ Rule, Reason string }
-		}
-		require.NoError(w, json.Unmarshal(body, &status))
-		for _, r := range status.Rules {
-			if r.Rule == rule {
-				return r.Reason == reason
-			}
-		}
-		return false
-	})
 }
 
 // removed is what a worker says that it has removed, by rule.
