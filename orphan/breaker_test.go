@@ -28,27 +28,6 @@ func TestARuleThatIsHeldByItsBreakerIsLookedAt(t *testing.T) {
 	})
 }
 
-// The breaker counts neither a backlog nor what cannot be read.
-func TestTheBreakerDoesNotCountABacklog(t *testing.T) {
-	both(t, session+"  cap: 10\n  read: json\n  bind: {id: .id}\n", func(r *rig) {
-		for i := range 60 {
-			r.do("SET", fmt.Sprintf("%ssession:orphan%d", r.p, i), `{"id":1}`)
-			r.do("SET", fmt.Sprintf("%ssession:unreadable%d", r.p, i), `{`)
-		}
-		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
-		r.run("HDEL P:orphan:state:sessions held_until")
-		for i := range 30 {
-			r.do("SET", fmt.Sprintf("%ssession:living%d", r.p, i), `{"id":1}`)
-			r.do("SET", fmt.Sprintf("%suser:living%d", r.p, i), "1")
-		}
-		require.Equal(r, janitor.Done, r.sweep("sessions").Outcome)
-		for i := range 30 {
-			r.do("DEL", fmt.Sprintf("%suser:living%d", r.p, i))
-		}
-		require.Equal(r, heldMassFailure, r.sweep("sessions").Reason)
-	})
-}
-
 // What is somebody else's is no candidate.
 func TestTheBreakerDoesNotCountWhatIsSomebodyElses(t *testing.T) {
 	both(t, session+"  only: {user: integer}\n", func(r *rig) {

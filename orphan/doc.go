@@ -72,11 +72,12 @@
 // (look.go) with its steps (value.go, signs.go, references.go, identity.go), pass.judge and end
 // (sweep.go), pass.reap, reapSome and take (reap.go), and dropBins (bin.go).
 //
-// A look records read commands with their answers: observations. Only Go code judges them. The
-// guard's server notes an intent for each ripe candidate, see package intent. The key's own server
-// repeats the commands that it has answered, and moves the key aside only if every answer is
-// unchanged, in one atomic step. Then it is settled and counted. On one server that is every
-// command, also those about the worker's own keys: nothing can happen between last look and delete.
+// A look records read commands, and questions that same.lua answers in bounded time, with their
+// answers: observations. Only Go code judges them. The guard's server notes an intent for each ripe
+// candidate. The key's own server repeats the commands that it has answered, and moves the key
+// aside only if every answer is unchanged, in one atomic step. Then it is settled and counted. On
+// one server that is every command, also those about the worker's own keys: nothing can happen
+// between last look and delete.
 //
 // A rule has at most ten times Rule.Cap marks, with names of 4 MiB; further candidates are kept,
 // with reason marks.

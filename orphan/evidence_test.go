@@ -3,7 +3,6 @@ package orphan
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,23 +188,6 @@ func rewrite(args []any, from *regexp.Regexp, to string) {
 	}
 }
 
-// A cut connection delivers what was written into it seconds after its caller gave up.
-func TestAMarkThatLandsBehindALookThatFoundLifeIsWorthless(t *testing.T) {
-	both(t, session, func(r *rig) {
-		var late []any
-		r.on("evalsha orphan:marks", &hook{refuse: true, before: func(args []any) { late = slices.Clone(args) }})
-		r.run("SET P:session:a old")
-		require.Equal(r, janitor.Failed, r.sweep("sessions").Outcome)
-		r.run("SET P:user:a 1")
-		r.swept("sessions", "1 alive")
-		require.EqualValues(r, 1, r.rdb.Do(r.Context(), late...).Val())
-		r.pass("sessions", time.Minute)
-		r.run("DEL P:user:a")
-		r.swept("sessions", "1 waiting")
-		r.there("P:session:a")
-	})
-}
-
 func TestARuleThatDoesNotSayDeleteOnlyReports(t *testing.T) {
 	both(t, session, func(r *rig) {
 		r.set.rules[0].Delete = false
@@ -304,30 +286,10 @@ func TestAMarkOfARuleOfTheSameNameThatMeantSomethingElseIsWorthless(t *testing.T
 	})
 }
 
-func TestHowLongAReferenceIsAbsentIsNotThatOfAnother(t *testing.T) {
-	t.Parallel()
-	at := time.UnixMilli(1_800_000_000_000)
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		noted := map[string]string{}
-		state := func(field string) string { return noted[field] }
-		lost := func(at time.Time, keys ...string) bool {
-			r := &rule{Rule: rules.Rule{Name: "a", UnlessLost: []rules.Reference{{ExistsAny: keys, OrFor: time.Hour}}}}
-			found, err := r.references(t.Context(), plainly{w.Client}, state, time.Time{}, at)
-			require.NoError(t, err)
-			if len(noted) == 0 {
-				noted = found.set
-			}
-			return found.lost != ""
-		}
-		require.True(t, lost(at, "x", "y"))
-		require.False(t, lost(at.Add(time.Hour), "x", "y"))
-		require.True(t, lost(at.Add(time.Hour), "v", "w"))
-	})
-}
-
 // A hash tag is written with braces twice, as in every other template.
 func TestNamesWithoutVariablesAreTemplatesToo(t *testing.T) {
-	list := parse(t, `
+	t.Parallel()
+	r := alone(t, `
 - name: seats
   members: {zset: "{{hall}}:seats", as: id}
   keep_if: [{exists: "user:{id}"}]
@@ -335,15 +297,15 @@ func TestNamesWithoutVariablesAreTemplatesToo(t *testing.T) {
   - exists: "{{hall}}:open"
   - exists_any: ["{{hall}}:a", "{{hall}}:b"]
   - channels: {pattern: "{hall}*", when: {hash_not_empty: "{{hall}}:hash"}}
-`, "")
-	r, err := compile(list[0])
-	require.NoError(t, err)
-	require.Equal(t, "{hall}:seats", rules.Literal(r.container.String()))
-	require.Equal(t, []rules.Reference{
-		{Exists: "{hall}:open"}, {ExistsAny: []string{"{hall}:a", "{hall}:b"}},
-		{Channels: &rules.Channels{Pattern: "{hall}*", When: rules.When{HashNotEmpty: "{hall}:hash"}}},
-	}, r.UnlessLost)
-	require.Equal(t, "{{hall}}:open", list[0].UnlessLost[0].Exists)
+`)
+	r.run("ZADD {hall}:seats 1 ann")
+	for _, key := range []string{"open", "b"} {
+		r.swept("seats", "held reference_lost:")
+		r.do("SET", "{hall}:"+key, 1)
+	}
+	r.swept("seats", "1 waiting")
+	r.run("HSET {hall}:hash room 1")
+	r.swept("seats", "held reference_lost:")
 }
 
 // Whoever is to record that a reference was lost, or that something lives, may never hear of it, or

@@ -1,9 +1,10 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
-	"slices"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -14,67 +15,52 @@ import (
 var (
 	//go:embed same.lua
 	sameText string
-	//go:embed identify.lua
-	identifyText string
+	//go:embed ask.lua
+	askText string
 
-	identifyWhole  = sameText + identifyText
-	identifyScript = redis.NewScript(identifyWhole)
+	askScript = sameText + askText
 )
 
 const none = "none"
 
 // identify condemns the candidates that no sign keeps, and fingerprints them.
 func (l *looking) identify(ctx context.Context) error {
-	of := slices.Collect(l.undecided)
 	// A stream that a consumer has read within two graces is in use.
 	used := strconv.FormatInt(2*max(l.Grace, time.Second).Milliseconds(), 10)
-	var keys []question
-	for left := of; len(left) > 0; {
-		n := 0
-		for bytes := 0; n < min(len(left), pipelined) && bytes < answers; n++ {
-			bytes += len(left[n].key) + len(left[n].member)
-		}
-		found, err := l.identities(ctx, left[:n], used)
-		if err != nil {
-			return err
-		}
-		for i, is := range found {
-			l.identified(left[i], is, used)
-		}
-		left = left[len(found):]
-	}
+	var asked, keys []question
 	for f := range l.undecided {
+		args := []string{"IDENTITY", f.key, used}
 		if l.Members != nil {
+			args = append(args, f.member)
 			keys = append(keys, question{args: []string{"PEXPIRETIME", f.key}, told: func(answer *redis.Cmd) {
 				if at, err := answer.Int64(); err == nil {
 					f.keyExpires = at
 				}
 			}})
 		}
+		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) { l.identified(f, answer, used) }})
+	}
+	if err := l.observe(ctx, asked); err != nil {
+		return err
+	}
+	for f := range l.undecided {
 		f.verdict, f.fingerprint = condemned, l.fingerprint(f)
 	}
 	return ask(ctx, l, keys)
 }
 
-// asked has what the script needs to identify a candidate: its key apart.
-func (l *looking) asked(f *finding, used string) []string {
-	if l.Members == nil {
-		return []string{used}
-	}
-	return []string{used, f.member}
-}
-
-func (l *looking) identified(f *finding, is, used string) {
+func (l *looking) identified(f *finding, answer *redis.Cmd, used string) {
+	is, err := answer.Text()
 	parts := strings.Split(is, " ")
 	switch {
 	case is == none:
 		f.keep(absent, "it is gone")
 		return
-	case l.Members != nil && parts[0] != l.Members.Kind() && is[0] != '-':
-		f.keep(absent, "its key is a %s now", parts[0])
+	case err != nil || len(parts) != 4:
+		f.keep(unknown, "what it is: %v", cmp.Or(err, errors.New(is)))
 		return
-	case len(parts) != 4 || is[0] == '-':
-		f.keep(unknown, "what it is: %s", strings.TrimPrefix(is, "-"))
+	case l.Members != nil && parts[0] != l.Members.Kind():
+		f.keep(absent, "its key is a %s now", parts[0])
 		return
 	}
 	kind := parts[0]
@@ -99,38 +85,5 @@ func (l *looking) identified(f *finding, is, used string) {
 	if kind == "string" || l.Members != nil {
 		cost = 10 + n/hashRate
 	}
-	f.observations = append(f.observations, observation{
-		args: append([]string{"IDENTITY", f.key}, l.asked(f, used)...), answer: is, cost: min(cost, 1000),
-	})
-}
-
-// identities returns what the first of the candidates are, at least one.
-func (l *looking) identities(ctx context.Context, of []*finding, used string) (found []string, err error) {
-	if _, several := l.Client().(*redis.ClusterClient); several {
-		return l.identitiesApart(ctx, of[:min(len(of), 50)], used)
-	}
-	keys, args := make([]string, len(of)), []any{used}
-	for i, f := range of {
-		keys[i], args = f.key, append(args, anys(l.asked(f, used)[1:])...)
-	}
-	err = l.Call(ctx, func(ctx context.Context) (err error) {
-		found, err = identifyScript.Run(ctx, l.Client(), keys, args...).StringSlice()
-		return err
-	})
-	return found[:min(len(found), len(keys))], err
-}
-
-// identitiesApart asks with one call for each.
-func (l *looking) identitiesApart(ctx context.Context, of []*finding, used string) ([]string, error) {
-	found, asked := make([]string, len(of)), make([]question, len(of))
-	for i, f := range of {
-		asked[i] = question{args: append([]string{"1", f.key}, l.asked(f, used)...), told: func(answer *redis.Cmd) {
-			if all, err := answer.StringSlice(); err == nil && len(all) == 1 {
-				found[i] = all[0]
-			} else {
-				found[i] = replyText(answer)
-			}
-		}}
-	}
-	return found, call(ctx, l, identifyWhole, asked)
+	f.observations[len(f.observations)-1].cost = min(cost, 1000)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,16 +22,12 @@ type caller = proof.Caller
 // Bounds of one pipeline: about 0.3 ms of Redis' time. Redis serves nobody else during it.
 const (
 	pipelined = 500       // commands
-	answers   = 256 << 10 // bytes of answers, as far as known
+	answers   = 256 << 10 // bytes of names
 	pageOf    = pipelined
 )
 
-const (
-	// Longer values, fields and members are not read.
-	wholeBytes = 64 << 10
-	// shorter values are read without being measured first
-	shortBytes = 512
-)
+// shortBytes: shorter values are read without being measured first.
+const shortBytes = 512
 
 // Verdicts of a look. All but condemned keep, and are reasons of orphan_kept_total.
 const (
@@ -107,38 +105,26 @@ func (r *rule) look(
 	return l.page, nil
 }
 
-func now(ctx context.Context, c caller, home server) (at time.Time, err error) {
-	err = c.Call(ctx, func(ctx context.Context) error {
-		at, err = serverTime(ctx, home)
+func now(ctx context.Context, c caller, s server) (at time.Time, err error) {
+	err = c.Call(ctx, func(ctx context.Context) (err error) {
+		at, err = s.client.Time(ctx).Result()
 		return err
 	})
-	return at, err
+	if err != nil {
+		return at, fmt.Errorf("orphan: time of server %s: %w", s.addr, err)
+	}
+	return at, nil
 }
 
 type question struct {
 	f    *finding
 	args []string
 	told func(answer *redis.Cmd)
-	size int64 // of the answer (bytes); 0: small
-}
-
-func pipelines(questions []question) (parts [][]question) {
-	from, size := 0, int64(0)
-	for i, q := range questions {
-		if i > from && (i-from == pipelined || size+q.size > answers) {
-			parts, from, size = append(parts, questions[from:i]), i, 0
-		}
-		size += q.size
-	}
-	if from < len(questions) {
-		parts = append(parts, questions[from:])
-	}
-	return parts
 }
 
 // ask sends the commands in pipelines. An error reply from Redis is an answer.
 func ask(ctx context.Context, c caller, questions []question) error {
-	for _, part := range pipelines(questions) {
+	for part := range slices.Chunk(questions, pipelined) {
 		cmds := make([]*redis.Cmd, len(part))
 		err := c.Call(ctx, func(ctx context.Context) error {
 			pipe := c.Client().Pipeline()
@@ -188,21 +174,86 @@ func call(ctx context.Context, c caller, script string, questions []question) er
 	return ask(ctx, c, unknown)
 }
 
-// observe is ask for commands that the deleting script repeats.
+// own are the questions that same.lua answers.
+var own = map[string]int{"IDENTITY": 0, "READ": 0, "FIELDS": 0, "LISTED": 400}
+
+// observe asks what the deleting script asks again.
 func (l *looking) observe(ctx context.Context, questions []question) error {
-	for i, q := range questions {
-		questions[i].told = func(answer *redis.Cmd) {
+	var commands, probes []question
+	for _, q := range questions {
+		again := q
+		again.told = func(answer *redis.Cmd) {
 			q.f.observations = append(q.f.observations, observed(q.args, answer))
-			if q.told != nil {
-				q.told(answer)
-			}
+			q.told(answer)
+		}
+		if _, is := own[q.args[0]]; is {
+			probes = append(probes, again)
+		} else {
+			commands = append(commands, again)
 		}
 	}
-	return ask(ctx, l, questions)
+	if err := ask(ctx, l, commands); err != nil {
+		return err
+	}
+	return l.probe(ctx, probes)
+}
+
+// probe asks with a script, which on one server answers many questions in a call, and ends before
+// that takes long.
+func (l *looking) probe(ctx context.Context, questions []question) error {
+	most, size := pipelined, pipelined
+	if _, several := l.Client().(*redis.ClusterClient); several {
+		most, size = 50, 1
+	}
+	for len(questions) > 0 {
+		n, bytes := 0, 0
+		for ; n < min(len(questions), most) && bytes < answers; n++ {
+			bytes += len(strings.Join(questions[n].args, ""))
+		}
+		var calls, left []question
+		for part := range slices.Chunk(questions[:n], size) {
+			args := []string{"1", part[0].args[1]}
+			for _, q := range part {
+				args = append(append(args, strconv.Itoa(len(q.args))), q.args...)
+			}
+			calls = append(calls, question{args: args, told: func(answer *redis.Cmd) {
+				said, err := answer.Slice()
+				for i, q := range part {
+					if err == nil && i >= len(said) {
+						left = append(left, q)
+					} else {
+						q.told(answerOf(ctx, said, i, err))
+					}
+				}
+			}})
+		}
+		if err := call(ctx, l, askScript, calls); err != nil {
+			return err
+		}
+		questions = append(left, questions[n:]...)
+	}
+	return nil
+}
+
+func answerOf(ctx context.Context, said []any, i int, err error) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	if err != nil {
+		cmd.SetErr(err)
+		return cmd
+	}
+	switch text, _ := said[i].(string); {
+	case said[i] == nil:
+		cmd.SetErr(redis.Nil)
+	case strings.HasPrefix(text, "-"):
+		cmd.SetErr(errors.New(text[1:]))
+	default:
+		cmd.SetVal(said[i])
+	}
+	return cmd
 }
 
 func observed(args []string, answer *redis.Cmd) observation {
-	return observation{args: args, answer: replyText(answer), cost: askCost + bytesOf(answer)/hashRate}
+	return observation{args: args, answer: replyText(answer), cost: askCost + own[args[0]] + bytesOf(answer)/hashRate}
 }
 
 func (l *looking) undecided(yield func(*finding) bool) {
@@ -223,17 +274,12 @@ func (l *looking) expand(f *finding, t *rules.Template) (string, bool) {
 	return "", false
 }
 
-func (r *rule) removal(f *finding) []raw {
-	command := "HDEL"
-	switch {
-	case r.Members == nil:
-		return nil
-	case r.Members.ZSet != "":
-		command = "ZREM"
-	case r.Members.Set != "":
-		command = "SREM"
+// removal is the command that removes a member; "": candidates are keys.
+func (r *rule) removal() string {
+	if r.Members == nil {
+		return ""
 	}
-	return raws([]string{command, f.key, f.member})
+	return map[string]string{"zset": "ZREM", "set": "SREM", "hash": "HDEL"}[r.Members.Kind()]
 }
 
 func (l *looking) types(ctx context.Context) error {

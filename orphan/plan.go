@@ -112,17 +112,15 @@ func (s *Set) plan(
 	if err != nil {
 		return err
 	}
-	refs, err := r.references(ctx, c, book.State, book.Listened(), book.Now())
-	if err != nil {
-		return err
-	}
-	empty, err := r.emptyCollection(ctx, s.c.Source)
+	refs, err := r.references(ctx, c, s.c.Source, book, book.Now())
 	switch {
-	case err != nil:
+	case errors.Is(err, errSource):
 		p.Held, p.Detail = heldSource, err.Error()
 		return nil
-	case refs.lost != "" || empty != "":
-		p.Held, p.Detail = heldLost, cmp.Or(refs.lost, empty)
+	case err != nil:
+		return err
+	case refs.lost != "":
+		p.Held, p.Detail = heldLost, refs.lost
 	}
 	templates := r.templates()
 	for _, sign := range r.life {
@@ -289,17 +287,11 @@ func (s sign) isKey() bool { return s.key != nil && s.Kind != "channel" }
 
 // describe names a sign of life as the rule does.
 func (r *rule) describe(i int) string {
-	s := r.life[i]
-	text := fmt.Sprintf("keep_if[%d] %s", i, s.Kind)
-	switch {
-	case s.key != nil && s.of != nil:
-		return text + " " + s.key.String() + " " + s.of.String()
-	case s.key != nil:
-		return text + " " + s.key.String()
-	case s.Mongo != nil:
-		return text + " " + s.Mongo.Collection
+	s, of := r.life[i], ""
+	if s.Mongo != nil {
+		of = s.Mongo.Collection
 	}
-	return text + " " + string(s.field)
+	return strings.Join(strings.Fields(fmt.Sprintf("keep_if[%d] %s %s %s %s %s", i, s.Kind, of, s.Key, s.Of, s.Field)), " ")
 }
 
 // meets counts keys of the walk that could be signs, or candidates in braces.
@@ -311,17 +303,10 @@ func (r *rule) meets(p *Plan, key string) {
 			}
 		}
 	}
-	t := r.candidates
-	if t == nil {
-		t = r.container
-	}
-	if !strings.ContainsAny(key, "{}") {
+	if _, is := r.key.Match(key); is || !strings.Contains(key, "{") {
 		return
 	}
-	if _, is := t.Match(key); is {
-		return
-	}
-	if _, would := t.Match(strings.NewReplacer("{", "", "}", "").Replace(key)); would {
+	if _, would := r.key.Match(strings.NewReplacer("{", "", "}", "").Replace(key)); would {
 		p.braced++
 		p.sample = key
 	}
@@ -329,27 +314,19 @@ func (r *rule) meets(p *Plan, key string) {
 
 // places are the keys without a variable that the rule looks at, with the type that it expects.
 func (r *rule) places() map[string]string {
-	all := map[string]string{}
-	add := func(t *rules.Template, kind string) {
-		if t != nil && len(t.Variables()) == 0 {
-			if key, ok := t.Expand(nil); ok {
-				all[key] = kind
-			}
-		}
+	all := map[string]string{r.fixed(): ""}
+	if r.member != nil {
+		all[r.fixed()] = r.Members.Kind()
 	}
 	for _, s := range r.signs() {
-		if s.Kind != "channel" {
-			add(s.key, s.Holds)
+		if s.isKey() {
+			all[rules.Literal(s.Key)] = s.Holds
 		}
-	}
-	if r.container != nil {
-		add(r.container, r.Members.Kind())
 	}
 	for _, key := range r.vital() {
-		if all[key] == "" {
-			all[key] = ""
-		}
+		all[key] += "" // of any type, unless another expects one
 	}
+	delete(all, "") // what has variables
 	return all
 }
 
@@ -357,10 +334,10 @@ func (r *rule) places() map[string]string {
 func (r *rule) vital() (keys []string) {
 	for _, ref := range r.UnlessLost {
 		if ref.Exists != "" {
-			keys = append(keys, ref.Exists)
+			keys = append(keys, rules.Literal(ref.Exists))
 		}
 		if ref.Channels != nil {
-			keys = append(keys, ref.Channels.When.HashNotEmpty)
+			keys = append(keys, rules.Literal(ref.Channels.When.HashNotEmpty))
 		}
 	}
 	return keys
@@ -368,106 +345,103 @@ func (r *rule) vital() (keys []string) {
 
 // advise adds findings about the rule itself.
 func (r *rule) advise(ctx context.Context, c caller, all []*rule, p *Plan) error {
-	into := func(list *[]string, format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
+	into := func(list *[]string) func(string, ...any) {
+		return func(format string, args ...any) { *list = append(*list, fmt.Sprintf(format, args...)) }
+	}
+	wrong, caution, note := into(&p.Wrong), into(&p.Cautions), into(&p.Notes)
 	total := p.Scanned - p.Verdicts[foreign]
 	vital, places := r.vital(), r.places()
 	for _, key := range sorted(places) {
 		switch is, want := p.Places[key], places[key]; {
 		case is == none && slices.Contains(vital, key) && total > 0:
-			into(&p.Wrong, "%s is not there: the rule is held", key)
+			wrong("%s is not there: the rule is held", key)
 		case is == none:
-			into(&p.Notes, "%s is not there", key)
+			note("%s is not there", key)
 		case want != "" && is != want:
-			into(&p.Wrong, "%s is a %s, and the rule takes it for a %s", key, is, want)
+			wrong("%s is a %s, and the rule takes it for a %s", key, is, want)
 		}
 	}
 	for _, is := range sorted(p.Types) {
 		if want := r.ReadType(); want != "" && is != want && r.Members == nil {
-			into(&p.Wrong, "%d candidates are a %s, and read: %s wants a %s: they are kept", p.Types[is], is, r.Read, want)
+			wrong("%d candidates are a %s, and read: %s wants a %s: they are kept", p.Types[is], is, r.Read, want)
 		}
 	}
-	switch dead, unread := p.Verdicts[condemned], p.Verdicts[unreadable]; {
+	switch dead, unread, judged := p.Verdicts[condemned], p.Verdicts[unreadable], p.Verdicts[condemned]+p.Verdicts[young]; {
 	case total == 0 && p.braced > 0:
-		into(&p.Cautions, "no key is a candidate, and %d have braces around what differs, such as %s: a template "+
+		caution("no key is a candidate, and %d have braces around what differs, such as %s: a template "+
 			"with {{{id}}} stands for a variable in braces", p.braced, p.sample)
 	case total == 0:
-		into(&p.Notes, "no key is a candidate now")
-	case p.misread > 0 && dead+p.Verdicts[young] == 0, unread == total && total >= many:
-		into(&p.Wrong, "none of the %d candidates that no sign keeps can be read, and all stay: %s", unread, p.unread)
-	case unread > 0 && dead+p.Verdicts[young] == 0:
-		into(&p.Notes, "%d candidates cannot be read, and stay: %s", unread, p.unread)
-	case dead == total && dead >= many:
-		into(&p.Cautions, "all candidates are condemned: are the signs right?")
-	case 2*dead > total && total >= most:
-		into(&p.Cautions, "%d of %d candidates are condemned: the worker holds the rule once (mass_failure), and then "+
-			"deletes them", dead, total)
+		note("no key is a candidate now")
+	case unread > 0 && judged == 0 && (p.misread > 0 || unread == total && total >= many):
+		wrong("none of the %d candidates that no sign keeps can be read, and all stay: %s", unread, p.unread)
+	case unread > 0 && judged == 0:
+		note("%d candidates cannot be read, and stay: %s", unread, p.unread)
+	case 2*dead > total && total >= many:
+		caution("%d of %d candidates are condemned: are the signs right? With %d candidates or more the worker holds the "+
+			"rule once (mass_failure), and then deletes them", dead, total, most)
 	case p.Verdicts[unknown] == total:
-		into(&p.Notes, "no sign of life can be told of any candidate, so all are kept: see cleanup why, with one of them")
+		note("no sign of life can be told of any candidate, so all are kept: see cleanup why, with one of them")
 	}
 	if n := p.Verdicts[foreign]; n > 0 {
-		into(&p.Notes, "%d keys have other names or types than only, not and type want: they are left alone", n)
+		note("%d keys have other names or types than only, not and type want: they are left alone", n)
 	}
 	if n := p.Verdicts[large]; n > 0 && r.Bin == 0 {
-		into(&p.Notes, "%d candidates are too large to be compared, and stay: with a bin they would be moved aside", n)
+		note("%d candidates are too large to be compared, and stay: with a bin they would be moved aside", n)
 	}
 	if len(p.Types) > 1 {
-		into(&p.Cautions, "candidates are of several types: are all of them meant?")
+		caution("candidates are of several types: are all of them meant?")
 	}
-	if p.Held != "" && (p.Held == heldSource || total > 0) {
-		into(&p.Wrong, "held: %s: %s", p.Held, p.Detail)
-	} else if p.Held != "" {
-		into(&p.Notes, "held: %s: %s", p.Held, p.Detail)
+	switch {
+	case p.Held == heldSource || p.Held != "" && total > 0:
+		wrong("held: %s: %s", p.Held, p.Detail)
+	case p.Held != "":
+		note("held: %s: %s", p.Held, p.Detail)
 	}
 	if !r.Delete {
-		into(&p.Notes, "it only reports: delete is not true")
+		note("it only reports: delete is not true")
 	}
 	if total == 0 || r.Of != "" { // a companion has its parent's signs
 		return nil
 	}
-	return r.silent(ctx, c, all, p, into)
-}
-
-// silent names signs that nothing on the server could show for any candidate, whose places may be
-// misspelled. A list exists only while it has elements; a place in unless_lost is foreseen to be
-// away.
-func (r *rule) silent(
-	ctx context.Context, c caller, all []*rule, p *Plan, into func(*[]string, string, ...any),
-) error {
 	for i, s := range r.life {
-		there, foreseen := true, s.Holds == "list"
-		switch {
-		case s.key == nil:
-		case s.Kind == "channel":
-			foreseen = slices.ContainsFunc(r.UnlessLost, func(ref rules.Reference) bool {
-				return ref.Channels != nil && ref.Channels.Pattern == s.key.Glob()
-			})
-			err := c.Call(ctx, func(ctx context.Context) (err error) {
-				there, err = channelsMatch(ctx, c.Client(), s.key.Glob())
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		case len(s.key.Variables()) > 0:
-			there = p.met[i] > 0
-			foreseen = foreseen || slices.ContainsFunc(all, func(other *rule) bool { // a rule's candidates may be none
-				return other.candidates != nil && other.candidates.Glob() == s.key.Glob()
-			})
-		default:
-			key := rules.Literal(s.key.String())
-			there = p.Places[key] != none
-			foreseen = foreseen || slices.ContainsFunc(r.UnlessLost, func(ref rules.Reference) bool {
-				return slices.Contains(ref.ExistsAny, key)
-			})
+		if s.key == nil {
+			continue
 		}
+		shows, err := r.shows(ctx, c, p, i)
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprintf("keep_if[%d]: nothing is called %q", i, s.Key)
 		switch {
-		case there:
-		case foreseen:
-			into(&p.Notes, "keep_if[%d]: nothing is called %q now", i, s.key.String())
+		case shows:
+		case s.foreseen(r, all):
+			note("%s now", text)
 		default:
-			into(&p.Cautions, "keep_if[%d]: nothing is called %q, so it keeps nobody: is it spelled as the application does?",
-				i, s.key.String())
+			caution("%s, so it keeps nobody: is it spelled as the application does?", text)
 		}
 	}
 	return nil
+}
+
+// shows reports whether something on the server could show a sign for some candidate. If not, its
+// place may be misspelled.
+func (r *rule) shows(ctx context.Context, c caller, p *Plan, i int) (there bool, err error) {
+	s := r.life[i]
+	if s.isKey() {
+		is := p.Places[rules.Literal(s.Key)]
+		return p.met[i] > 0 || is != "" && is != none, nil
+	}
+	err = c.Call(ctx, func(ctx context.Context) (err error) {
+		there, err = channelsMatch(ctx, c.Client(), s.key.Glob())
+		return err
+	})
+	return there, err
+}
+
+// foreseen reports whether a place may well be away: a list is while it is empty, one that
+// unless_lost names, and another rule's candidates.
+func (s sign) foreseen(r *rule, all []*rule) bool {
+	return s.Holds == "list" || slices.ContainsFunc(r.UnlessLost, func(ref rules.Reference) bool {
+		return ref.Channels != nil && ref.Channels.Pattern == s.key.Glob() || slices.Contains(ref.ExistsAny, s.Key)
+	}) || slices.ContainsFunc(all, func(other *rule) bool { return other.Keys != "" && other.key.Glob() == s.key.Glob() })
 }

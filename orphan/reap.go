@@ -14,15 +14,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor/intent"
+	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // Ripe candidates go in one way, on one server and on a Cluster: after a last look the guard's
-// server notes an intent for each, see package intent. The key's own server compares every answer
-// that it has itself, and moves the key aside in the same step. The guard's settles and counts, and
-// what needs no bin is dropped. On one server that step compares all, the worker's own keys too.
+// server notes an intent for each, which the key's own server carries out within seconds or never.
+// It compares every answer that it has itself, and moves the key aside in the same step. The
+// guard's settles and counts, and what needs no bin is dropped. On one server that step compares
+// all, the worker's own keys too.
 
 var (
 	//go:embed intend.lua
@@ -47,28 +48,15 @@ const (
 	awayFor = 7 * 24 * time.Hour
 )
 
-// intended is the stored form of an intent.
-type intended struct {
-	ID    string `json:"id"`
-	Name  string `json:"name"`
-	Key   raw    `json:"key"`
-	Aside raw    `json:"aside"`
-	Entry raw    `json:"entry,omitempty"` // of the bin; missing: it stays
-	Until int64  `json:"until"`
-	Last  int64  `json:"last"` // ms, by the key's server, at which the look still counts
-}
-
 // An item is a candidate that is to go.
 type item struct {
-	intended
-	proof proof.Proof
-	life  string   // run id of the key's server
-	keys  []string // that the script reads
-	cost  int
-	step  struct {
-		Seen   [][]raw `json:"seen"`
-		Member []raw   `json:"member,omitempty"` // command that removes it
-	}
+	binned
+	proof  proof.Proof
+	life   string   // run id of the key's server
+	keys   []string // that the script reads: the candidate's, its name aside, and others
+	member string
+	seen   []string // the observations that it compares
+	cost   int
 }
 
 // aside returns a key's name in the bin: in the same slot, unless the key has odd braces.
@@ -169,33 +157,30 @@ func (x *pass) reapSome(ctx context.Context, names []string) error {
 
 // itemOf returns false if the key has no name in the bin in its own slot, or its server is away.
 func (x *pass) itemOf(f *finding, clocks map[string]time.Time) (it item, ok bool) {
-	it = item{proof: x.Proof(f.name(), x.graceOf(f), f.at), cost: takeCost}
-	it.ID, it.Name, it.Key = x.newID(), f.name(), raw(f.key)
-	it.Aside = raw(aside(it.ID, f.key))
+	it = item{proof: x.Proof(f.name(), x.graceOf(f), f.at), cost: takeCost, member: f.member}
+	id := x.newID()
+	it.keys = []string{f.key, aside(id, f.key)}
 	s := x.servers.at(f.key)
-	if s == nil || !x.servers.together(string(it.Aside), f.key) {
+	if s == nil || !x.servers.together(it.keys[1], f.key) {
 		return it, false
 	}
-	it.life, it.Last = s.life, clocks[s.addr].UnixMilli()+it.proof.Expires
+	at := clocks[s.addr]
+	last := at.Add(time.Duration(it.proof.Expires) * time.Millisecond)
 	if x.servers.owner != nil {
-		it.Last = clocks[s.addr].Add(x.set.evidence).UnixMilli()
+		last = at.Add(x.set.evidence)
 	}
-	it.step.Member = x.removal(f)
-	it.Until = f.at.Add(x.Bin).UnixMilli()
-	e := binned{
-		ID: it.ID, Name: it.Name, Key: it.Key, Aside: it.Aside, Expires: f.expires,
-		At: f.at.UnixMilli(), Pass: x.Book.Now().UnixMilli(), Until: it.Until,
+	it.life = s.life
+	it.binned = binned{
+		ID: id, Name: f.name(), Key: rules.Spell(f.key), Member: rules.Spell(f.member), By: x.removal(),
+		Aside: rules.Spell(it.keys[1]), Expires: f.expires, KeyExpires: f.keyExpires, At: f.at.UnixMilli(),
+		Pass: x.Book.Now().UnixMilli(), Until: f.at.Add(x.Bin).UnixMilli(), Last: last.UnixMilli(),
 	}
-	if m := it.step.Member; m != nil {
-		e.Member, e.By, e.KeyExpires = &m[2], string(m[0]), f.keyExpires
-	}
-	it.Entry = raw(jsonOf(e))
-	for _, o := range slices.Concat(f.observations, x.premises, x.standing(it.ID)) {
+	for _, o := range slices.Concat(f.observations, x.premises, x.standing(id)) {
 		keys := o.keys()
 		if x.servers.owner != nil && (keys == nil || !x.servers.together(keys[0], f.key)) {
 			continue // the last look has to do
 		}
-		it.step.Seen = append(it.step.Seen, append([]raw{raw(o.answer)}, raws(o.args)...))
+		it.seen = append(append(it.seen, strconv.Itoa(1+len(o.args)), o.answer), o.args...)
 		it.keys, it.cost = append(it.keys, keys...), it.cost+o.cost
 	}
 	return it, true
@@ -221,47 +206,56 @@ func jsonOf(v any) string {
 	return string(text)
 }
 
-func (s *Set) intents(l guard.Layout, rule string) intent.List {
-	return intent.List{
-		Key: intentsKey(l, rule), Note: intendBody, Settle: settleBody,
-		NoteKeys:   []string{marksKey(l, rule), stateKey(l, rule), intentsKey(l, rule)},
-		SettleKeys: []string{intentsKey(l, rule), binnedKey(l, rule), dropsKey(l, rule)},
-	}
-}
-
 func (x *pass) take(ctx context.Context, items []item) error {
 	if ok, err := x.stillThere(ctx); err != nil || !ok {
 		return err
 	}
-	notes := make([]intent.Item, len(items))
-	for i, it := range items {
-		notes[i] = intent.Item{ID: it.ID, Text: jsonOf(struct {
-			proof.Proof
-			ID     string `json:"id"`
-			Intent raw    `json:"intent"`
-		}{it.proof, it.ID, raw(jsonOf(it.intended))})}
-	}
-	noted, err := x.set.intents(x.Layout(), x.r.Rule).Record(ctx, x.Pass, notes)
+	items, err := x.note(ctx, items)
 	if err != nil {
 		return err
 	}
-	x.r.Kept[changed] += len(items) - len(noted)
-	items = slices.DeleteFunc(items, func(it item) bool { return !noted[it.ID] })
 	went, err := x.moveAway(ctx, items)
 	if err != nil {
 		x.Broken(ctx) // it may have found that a place was lost
 		return err
 	}
-	all := make([]intended, len(items))
+	all := make([]binned, len(items))
 	stayed := false
 	for i, it := range items {
-		all[i], stayed = it.intended, stayed || !went[it.ID]
+		all[i], stayed = it.binned, stayed || !went[it.ID]
 	}
 	if err := x.settle(ctx, all, went); err != nil || !stayed {
 		return err
 	}
 	_, err = x.stillThere(ctx)
 	return err
+}
+
+// note has the guard write intents, and returns the items that it accepted.
+func (x *pass) note(ctx context.Context, items []item) ([]item, error) {
+	l, texts, ids := x.Layout(), make([]string, len(items)), make([]string, len(items))
+	for i, it := range items {
+		ids[i], texts[i] = it.ID, jsonOf(struct {
+			proof.Proof
+			ID     string `json:"id"`
+			Intent string `json:"intent"`
+		}{it.proof, it.ID, jsonOf(it.binned)})
+	}
+	keys := []string{marksKey(l, x.r.Rule), stateKey(l, x.r.Rule), intentsKey(l, x.r.Rule)}
+	answer, err := x.Delete(ctx, janitor.Batch{Body: intendBody, Keys: keys, Items: texts})
+	if err != nil || answer.Reowned == 0 {
+		return items, err
+	}
+	var stand []any
+	err = x.Call(ctx, func(ctx context.Context) (err error) {
+		stand, err = x.Client().HMGet(ctx, keys[2], ids...).Result()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("orphan: intents of rule %q: %w", x.r.Rule, err)
+	}
+	x.r.Kept[changed] += answer.Reowned
+	return slices.DeleteFunc(items, func(it item) bool { return stand[slices.Index(ids, it.ID)] == nil }), nil
 }
 
 // stillThere asks for what the key's server may not have: whether any server was restarted since
@@ -302,15 +296,18 @@ func (x *pass) moveAway(ctx context.Context, items []item) (went map[string]bool
 		var calls []question
 		for cost := 0; len(items) > 0 && (len(calls) == 0 || cost+items[0].cost <= pipelineCost); items = items[1:] {
 			it := items[0]
-			keys := append([]string{string(it.Key), string(it.Aside)}, it.keys...)
-			args := []string{strconv.FormatInt(it.Last, 10), strconv.FormatInt((x.Bin + awayFor).Milliseconds(), 10), it.life, jsonOf(it.step)}
+			expires := strconv.FormatInt((x.Bin + awayFor).Milliseconds(), 10)
+			args := []string{strconv.FormatInt(it.Last, 10), expires, it.life, x.removal(), it.member}
 			cost += it.cost
-			calls = append(calls, question{args: slices.Concat([]string{strconv.Itoa(len(keys))}, keys, args), told: func(answer *redis.Cmd) {
-				said, failed := answer.Int()
-				if went[it.ID] = said == 1; failed != nil {
-					err = cmp.Or(err, fmt.Errorf("orphan: %s: %w", rules.Spell(string(it.Key)), failed))
-				}
-			}})
+			calls = append(calls, question{
+				args: slices.Concat([]string{strconv.Itoa(len(it.keys))}, it.keys, args, it.seen),
+				told: func(answer *redis.Cmd) {
+					said, failed := answer.Int()
+					if went[it.ID] = said == 1; failed != nil {
+						err = cmp.Or(err, fmt.Errorf("orphan: %s: %w", it.Key, failed))
+					}
+				},
+			})
 		}
 		failed := call(ctx, x.Pass, awayScript, calls)
 		if failed = cmp.Or(failed, err); failed != nil {
@@ -323,36 +320,54 @@ func (x *pass) moveAway(ctx context.Context, items []item) (went map[string]bool
 // awayScript is away.lua with what it needs.
 var awayScript = sameText + awayText
 
-func (x *pass) settle(ctx context.Context, all []intended, went map[string]bool) error {
-	texts := make([]string, len(all))
-	for i, it := range all {
-		if !went[it.ID] {
-			it.Entry = ""
-			x.r.Kept[changed]++
+// settle has the guard end intents, and counts each delete once.
+func (x *pass) settle(ctx context.Context, all []binned, went map[string]bool) error {
+	l := x.Layout()
+	batch := janitor.Batch{
+		Body: settleBody, Keys: []string{intentsKey(l, x.r.Rule), binnedKey(l, x.r.Rule), dropsKey(l, x.r.Rule)},
+		Deleted: func(a guard.Answer) { x.set.removed(x.r.Rule, a.Deleted) },
+	}
+	for part := range slices.Chunk(all, x.BatchSize()) {
+		batch.Items = nil
+		for _, b := range part {
+			end := struct {
+				ID    string `json:"id"`
+				Name  string `json:"name"`
+				Until int64  `json:"until"`
+				Entry string `json:"entry,omitempty"`
+			}{ID: b.ID, Name: b.Name, Until: b.Until}
+			if went[b.ID] {
+				end.Entry = jsonOf(b)
+			} else {
+				x.r.Kept[changed]++
+			}
+			batch.Items = append(batch.Items, jsonOf(end))
 		}
-		texts[i] = jsonOf(it)
+		answer, err := x.Delete(ctx, batch)
+		x.AddCondemned(-len(part)) // they were counted when they were noted
+		if err != nil {
+			return err
+		}
+		x.r.Removed += answer.Deleted
 	}
-	answers, err := x.set.intents(x.Layout(), x.r.Rule).End(ctx, x.Pass, texts,
-		func(a guard.Answer) { x.set.removed(x.rule, a.Deleted) })
-	for _, a := range answers {
-		x.r.Removed += a.Deleted
-	}
-	return err
+	return nil
 }
 
 // settleLeft settles what an earlier pass left: it was carried out, or no longer can be.
 func (x *pass) settleLeft(ctx context.Context) error {
 	key := intentsKey(x.Layout(), x.r.Rule)
-	unread := func(id, _ string, err error) {
-		x.Log().Warn("intent cannot be read, and is left as it is", "rule", x.r.Rule, "key", key, "field", id, "error", err)
-	}
-	var known []intended
+	var known []binned
 	went := map[string]bool{}
-	for it, err := range intent.Left[intended](ctx, x.Pass, key, unread) {
+	for field, err := range proof.Fields(ctx, x.Pass, key) {
 		if err != nil {
 			return err
 		}
-		s := x.servers.at(string(it.Key))
+		var it binned
+		if err := json.Unmarshal([]byte(field.Value), &it); err != nil {
+			x.Log().Warn("intent cannot be read, and is left as it is", "rule", x.r.Rule, "key", key, "field", field.Name, "error", err)
+			continue
+		}
+		s := x.servers.at(rules.Unspell(it.Key))
 		if s == nil {
 			continue
 		}
@@ -363,7 +378,7 @@ func (x *pass) settleLeft(ctx context.Context) error {
 		}
 		away := int64(0)
 		err = x.Call(ctx, func(ctx context.Context) (err error) {
-			away, err = x.Client().Exists(ctx, string(it.Aside)).Result()
+			away, err = x.Client().Exists(ctx, rules.Unspell(it.Aside)).Result()
 			return err
 		})
 		if err != nil {
@@ -374,20 +389,4 @@ func (x *pass) settleLeft(ctx context.Context) error {
 		}
 	}
 	return x.settle(ctx, known, went)
-}
-
-// settleGone settles the intents of removed rules.
-func (x *pass) settleGone(ctx context.Context) error {
-	gone, err := x.rulesGone(ctx)
-	for _, name := range gone {
-		r := &rule{Rule: rules.Rule{Name: name}.WithDefaults()}
-		y := &pass{
-			sweep: &sweep{rule: r, set: x.set}, Pass: x.Pass, servers: x.servers, home: x.home,
-			r: &Result{Rule: name, Kept: map[string]int{}},
-		}
-		if err := y.settleLeft(ctx); err != nil {
-			return err
-		}
-	}
-	return err
 }

@@ -80,18 +80,9 @@ func ReadMarks(
 
 // noteBegun makes a rule visible to ReadPasses before it deletes anything.
 func (x *pass) noteBegun(ctx context.Context) error {
-	known := false
-	err := x.Call(ctx, func(ctx context.Context) (err error) {
-		known, err = x.Client().HExists(ctx, passesKey(x.Layout()), x.r.Rule).Result()
-		return err
+	return x.Call(ctx, func(ctx context.Context) error {
+		return x.Client().HSetNX(ctx, passesKey(x.Layout()), x.r.Rule, "{}").Err()
 	})
-	if err != nil {
-		return fmt.Errorf("orphan: passes: %w", err)
-	}
-	if known {
-		return nil
-	}
-	return x.notePass(ctx)
 }
 
 func (x *pass) notePass(ctx context.Context) error {

@@ -1,7 +1,9 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
@@ -22,13 +25,13 @@ type references struct {
 	unset    []string
 }
 
-// references looks for the places that the rule relies on. state is what earlier passes noted,
-// since when the witness listens.
+// references looks for the places that the rule relies on. book has what earlier passes noted.
 func (r *rule) references(
-	ctx context.Context, c caller, state func(field string) string, since, at time.Time,
+	ctx context.Context, c caller, source Source, book *proof.Book, at time.Time,
 ) (*references, error) {
 	found := &references{set: map[string]string{}}
 	exists := func(key string) (there bool, err error) {
+		key = rules.Literal(key)
 		err = c.Call(ctx, func(ctx context.Context) error {
 			n, err := c.Client().Exists(ctx, key).Result()
 			there = n == 1
@@ -55,31 +58,38 @@ func (r *rule) references(
 					break
 				}
 			}
-			lost = found.gone(ref, goneSince(ref.ExistsAny), there, state, since, at)
+			lost = found.gone(ref, goneSince(ref.ExistsAny), there, book, at)
 		default:
 			lost, err = contradicts(ctx, c, ref.Channels)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("orphan: references of rule %q: %w", r.Name, err)
 		}
-		if found.lost == "" {
-			found.lost = lost
+		found.lost = cmp.Or(found.lost, lost)
+	}
+	for _, collection := range r.collections() {
+		empty, err := source.Empty(ctx, collection)
+		if err != nil {
+			return nil, errors.Join(errSource, err)
+		}
+		if empty {
+			found.lost = cmp.Or(found.lost, "collection "+collection+" is empty")
 		}
 	}
 	return found, nil
 }
 
 func (found *references) gone(
-	ref rules.Reference, field string, there bool, state func(string) string, heard, at time.Time,
+	ref rules.Reference, field string, there bool, book *proof.Book, at time.Time,
 ) string {
-	was := state(field)
+	was := book.State(field)
 	switch {
 	case there && was != "":
 		found.unset = append(found.unset, field)
 	case !there && ref.OrFor > 0:
 		ms, _ := strconv.ParseInt(was, 10, 64)
 		since := time.UnixMilli(ms)
-		if was == "" || since.Before(heard) || since.After(at) {
+		if was == "" || since.Before(book.Listened()) || since.After(at) {
 			found.set[field] = strconv.FormatInt(at.UnixMilli(), 10)
 			since = at
 		}
@@ -117,7 +127,7 @@ const likelyFields = 100
 // contradicts reports a hash with fields while no channel has a subscriber.
 func contradicts(ctx context.Context, c caller, ref *rules.Channels) (string, error) {
 	var some []string // fields of the hash, likely to have a channel
-	hash := ref.When.HashNotEmpty
+	hash := rules.Literal(ref.When.HashNotEmpty)
 	err := c.Call(ctx, func(ctx context.Context) (err error) {
 		some, err = c.Client().HRandField(ctx, hash, likelyFields).Result()
 		return err

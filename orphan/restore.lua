@@ -4,10 +4,11 @@
 -- ARGV[2] the member
 -- ARGV[3] when the key, or the member, expires (ms), -1: never
 -- ARGV[4] when the key that had the member expired (ms): one made anew gets the same
--- Result: restored, taken (the name is in use again), gone (the bin has dropped it), expired, key
+-- ARGV[5] until when the bin keeps it (ms)
+-- Result: restored, taken (the name is in use again), dropped, gone before its time, expired, key
 -- expired
-if redis.call('EXISTS', KEYS[1]) == 0 then return 'gone' end
 local now, expires, key_expires = tonumber(redis.call('TIME')[1]) * 1000, tonumber(ARGV[3]), tonumber(ARGV[4])
+if redis.call('EXISTS', KEYS[1]) == 0 then return now >= tonumber(ARGV[5]) and 'dropped' or 'gone' end
 if expires > 0 and expires <= now then return 'expired' end
 if ARGV[1] == '' then
   if redis.call('RENAMENX', KEYS[1], KEYS[2]) == 0 then return 'taken' end

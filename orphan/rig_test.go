@@ -306,8 +306,8 @@ func (r *rig) become(rule rules.Rule) {
 	*r.set.rules[0] = *is
 }
 
-// goes is the step in which a key is compared and goes: no other command has this.
-const goes = `evalsha "seen"`
+// goes is the step in which a key is compared and goes.
+var goes = "evalsha " + digest(awayScript)
 
 // hook is about commands of the janitor's client: the first that matches after so many others, or
 // as many as times.

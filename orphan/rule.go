@@ -12,16 +12,15 @@ import (
 
 type rule struct {
 	rules.Rule
-	candidates *rules.Template   // of Keys; nil: candidates are members
-	container  *rules.Template   // of Members; nil: candidates are keys
-	member     *rules.Template   // of Members.As
-	premises   []*rules.Template // of UnlessLost, those that are asked for each candidate
-	bind       map[string]fieldPath
-	life       []sign
-	over       *sign
-	age        *rules.Template
-	fields     []fieldPath // of the candidate's value that are read
-	meaning    string      // digest of all that judges; a mark made with another one does not count
+	key      *rules.Template   // of Keys, or of what has the Members
+	member   *rules.Template   // of Members.As; nil: candidates are keys
+	premises []*rules.Template // of UnlessLost, those that are asked for each candidate
+	bind     map[string]fieldPath
+	life     []sign
+	over     *sign
+	age      *rules.Template
+	fields   []fieldPath // of the candidate's value that are read
+	meaning  string      // digest of all that judges; a mark made with another one does not count
 }
 
 // fieldPath is dotted: "player.id".
@@ -54,14 +53,14 @@ func compile(of rules.Rule) (r *rule, err error) {
 		}
 		return s
 	}
+	name := of.Keys
 	if of.Members != nil {
-		r.container = read(of.Members.Key()).With(of.Only)
+		name = of.Members.Key()
 		if r.member = rules.Whole(of.Members.As); r.member == nil {
 			r.member = read(of.Members.As).With(of.Only)
 		}
-	} else {
-		r.candidates = read(of.Keys).With(of.Only)
 	}
+	r.key = read(name).With(of.Only)
 	r.UnlessLost = nil
 	for _, ref := range of.UnlessLost {
 		t, wrong := rules.ParseTemplate(ref.Exists, false)
@@ -71,7 +70,6 @@ func compile(of rules.Rule) (r *rule, err error) {
 			r.UnlessLost = append(r.UnlessLost, ref)
 		}
 	}
-	r.UnlessLost = literals(r.UnlessLost)
 	for name, field := range of.Bind {
 		r.bind[name] = toPath(field)
 		r.fields = append(r.fields, toPath(field))
@@ -112,25 +110,6 @@ func compile(of rules.Rule) (r *rule, err error) {
 	}
 	r.meaning = digest(string(judges))
 	return r, err
-}
-
-func literals(refs []rules.Reference) []rules.Reference {
-	refs = slices.Clone(refs)
-	for i := range refs {
-		ref := &refs[i]
-		ref.Exists = rules.Literal(ref.Exists)
-		ref.ExistsAny = slices.Clone(ref.ExistsAny)
-		for j, key := range ref.ExistsAny {
-			ref.ExistsAny[j] = rules.Literal(key)
-		}
-		if ref.Channels != nil {
-			ref.Channels = &rules.Channels{
-				Pattern: ref.Channels.Pattern,
-				When:    rules.When{HashNotEmpty: rules.Literal(ref.Channels.When.HashNotEmpty)},
-			}
-		}
-	}
-	return refs
 }
 
 func (r *rule) signs() []sign {
@@ -179,7 +158,7 @@ func (r *rule) ours(c *candidate) bool {
 			return false
 		}
 	}
-	if r.candidates == nil {
+	if r.member != nil {
 		for _, name := range r.member.Variables() {
 			if _, has := c.values[name]; !has {
 				return false
@@ -191,17 +170,14 @@ func (r *rule) ours(c *candidate) bool {
 
 // ofKey returns the candidate of a scanned key, or nil.
 func (r *rule) ofKey(key string) *candidate {
-	if r.candidates == nil {
-		return nil
-	}
-	if values, ok := r.candidates.Match(key); ok {
+	if values, ok := r.key.Match(key); ok && r.member == nil {
 		return &candidate{key: key, values: values}
 	}
 	return nil
 }
 
 func (r *rule) ofMember(key, member string) *candidate {
-	values, ok := r.container.Match(key)
+	values, ok := r.key.Match(key)
 	if !ok {
 		return nil
 	}
@@ -212,7 +188,7 @@ func (r *rule) ofMember(key, member string) *candidate {
 
 // ofName returns the candidate of a mark, or nil.
 func (r *rule) ofName(name string) *candidate {
-	if r.candidates != nil {
+	if r.member == nil {
 		return r.ofKey(rules.Unspell(name))
 	}
 	for i := range len(name) {
@@ -226,26 +202,20 @@ func (r *rule) ofName(name string) *candidate {
 	return nil
 }
 
-// holds reports whether a key has candidates as its members.
-func (r *rule) holds(key string) bool {
-	if r.container == nil {
-		return false
-	}
-	_, ok := r.container.Match(key)
-	return ok
-}
+// fixed is the only key that has the members, or "".
+func (r *rule) fixed() string { return rules.Literal(r.key.String()) }
 
-// many reports whether candidates are members of many keys. Those of another type, or with a space
-// in their name, are somebody else's: in a mark the member would have no clear beginning.
-func (r *rule) many() bool { return r.container != nil && len(r.container.Variables()) > 0 }
+// holds reports whether one of many keys has candidates as its members, if it has their type. One
+// with a space in its name is somebody else's: in a mark the member would have no clear beginning.
+func (r *rule) holds(key string) bool {
+	_, ok := r.key.Match(key)
+	return ok && r.member != nil && r.fixed() == "" && !strings.Contains(key, " ")
+}
 
 // templates are the names that a walk of the keyspace has to meet.
 func (r *rule) templates() []*rules.Template {
-	switch {
-	case r.candidates != nil:
-		return []*rules.Template{r.candidates}
-	case r.many():
-		return []*rules.Template{r.container}
+	if r.fixed() != "" {
+		return nil
 	}
-	return nil
+	return []*rules.Template{r.key}
 }

@@ -6,8 +6,9 @@ local function text(n) return string.format('%.0f', n) end
 -- Larger values are told by their type, expiry and number alone.
 local whole_elements, whole_bytes = 512, 65536
 local most_groups, most_consumers = 64, 1000
+local most_list = 10000
 local size_of = { string = 'STRLEN', hash = 'HLEN', list = 'LLEN', set = 'SCARD', zset = 'ZCARD', stream = 'XLEN' }
-local spent = 0 -- about so many microseconds, by identity()
+local spent = 0 -- about so many microseconds, by probe()
 
 -- ask(command, key, ...) raises what Redis refuses, as text.
 local function ask(...)
@@ -104,27 +105,63 @@ local function member_of(key, is, name)
   return is .. ' ' .. text(expiries(key, { name })[1] or -1) .. ' ' .. n .. ' ' .. redis.sha1hex(value)
 end
 
--- identity(key, ms, member) is what a key, or a member of it, is, in one text: its type, expiry,
--- number of elements or bytes, and content: a digest, or 'large', or 'used' by a reader within ms,
--- or 'beyond' what can be compared. A missing one is 'none'. A text that begins with '-' is an
--- error.
-local function identity(key, ms, member)
+-- Questions of bounded cost, for which Redis has no command. A refusal is raised.
+local own = {}
+
+-- IDENTITY: what a key, or a member of it, is, in one text: its type, expiry, number of elements or
+-- bytes, and content: a digest, or 'large', or 'used' by a reader within ms, or 'beyond' what can be
+-- compared. A missing one is 'none'.
+function own.IDENTITY(key, ms, member)
+  local is = ask('TYPE', key)
+  is = type(is) == 'table' and is.ok or is
+  if is == 'none' then return is end
+  if member then return member_of(key, is, member) end
+  local told = is .. ' ' .. text(ask('PEXPIRETIME', key))
+  if not size_of[is] then return told .. ' 0 beyond' end
+  local n = ask(size_of[is], key)
+  local read, why
+  if is == 'stream' then
+    read, why = readers(key, tonumber(ms))
+    told = told .. '/' .. read
+  end
+  return told .. ' ' .. text(n) .. ' ' .. (why or content(key, is, n))
+end
+
+local function bounded(bytes)
+  if bytes > whole_bytes then error('-large: it has more than ' .. whole_bytes .. ' bytes to read', 0) end
+  spent = spent + bytes / 200
+end
+
+-- READ: { the text of a key }, false: it is missing.
+function own.READ(key)
+  local bytes = ask('STRLEN', key)
+  if bytes == 0 and ask('EXISTS', key) == 0 then return false end
+  bounded(bytes)
+  return { ask('GET', key) }
+end
+
+-- FIELDS: what these fields of a hash hold, false: it is missing.
+function own.FIELDS(key, ...)
+  if ask('HLEN', key) == 0 then return false end
+  local bytes = 0
+  for _, name in ipairs({ ... }) do bytes = bytes + ask('HSTRLEN', key, name) end
+  bounded(bytes)
+  return select('#', ...) == 0 and {} or ask('HMGET', key, ...)
+end
+
+-- LISTED: 1 if a list has an element, else false. LPOS visits elements one by one, so it is bounded.
+function own.LISTED(key, element)
+  local n = ask('LLEN', key)
+  spent = spent + math.min(n, most_list) / 25
+  local at = ask('LPOS', key, element, 'MAXLEN', most_list)
+  if not at and n > most_list then error('-it has ' .. n .. ' elements, and ' .. most_list .. ' are looked at', 0) end
+  return at and 1
+end
+
+-- probe(question, key, ...) answers one of own. A text that begins with '-' is an error.
+local function probe(question, ...)
   spent = spent + 6
-  local ok, said = pcall(function()
-    local is = ask('TYPE', key)
-    is = type(is) == 'table' and is.ok or is
-    if is == 'none' then return is end
-    if member then return member_of(key, is, member) end
-    local told = is .. ' ' .. text(ask('PEXPIRETIME', key))
-    if not size_of[is] then return told .. ' 0 beyond' end
-    local n = ask(size_of[is], key)
-    local read, why
-    if is == 'stream' then
-      read, why = readers(key, tonumber(ms))
-      told = told .. '/' .. read
-    end
-    return told .. ' ' .. text(n) .. ' ' .. (why or content(key, is, n))
-  end)
+  local _, said = pcall(own[question], ...)
   return said
 end
 
@@ -150,14 +187,14 @@ local function same(want, got)
   return form == '*' and type(got) == 'table' and not got.err and element(got) == want
 end
 
--- all_same(seen): { {answer, command, argument...}... }. IDENTITY is identity().
-local function all_same(seen)
-  for _, s in ipairs(seen) do
-    if s[2] == 'IDENTITY' then
-      if identity(s[3], s[4], s[5]) ~= s[1] then return false end
-    elseif not same(s[1], redis.pcall(unpack(s, 2))) then
-      return false
-    end
+-- all_same(i): ARGV has from i on, for each observation, the number of words, the answer, and the
+-- words of the command or question.
+local function all_same(i)
+  while ARGV[i] do
+    local last = i + tonumber(ARGV[i])
+    local again = own[ARGV[i + 2]] and probe or redis.pcall
+    if not same(ARGV[i + 1], again(unpack(ARGV, i + 2, last))) then return false end
+    i = last + 1
   end
   return true
 end

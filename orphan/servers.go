@@ -24,7 +24,7 @@ import (
 type server struct {
 	client redis.UniversalClient
 	addr   string // "": the only server
-	life   string // run id, which changes with each restart; "": none reported
+	life   string // run id, which changes with each restart; "": the only server reports none
 	claim  string // its own report of id, config epoch and slots; "": not a Cluster
 }
 
@@ -39,13 +39,25 @@ type topology struct {
 	owner []int
 }
 
-// masters asks each node within a time. Its error means that nothing is known.
+// masters asks each node within a time. Its error means that nothing is known. On a Cluster a node
+// that does not report its run id counts as silent: it could be restarted unseen.
 func masters(ctx context.Context, client redis.UniversalClient, within time.Duration) (*topology, error) {
-	nodes, err := askAll(ctx, client, within, lifeOf)
+	_, several := client.(*redis.ClusterClient)
+	nodes, err := askAll(ctx, client, within, func(ctx context.Context, client redis.UniversalClient) (string, error) {
+		info, err := client.Info(ctx, "server").Result()
+		if err != nil && !together.Answered(err) {
+			return "", err
+		}
+		_, after, _ := strings.Cut(info, "run_id:")
+		if after == "" && several {
+			return "", errors.New("it does not report its run id, so that a restart would go unseen: let this user INFO")
+		}
+		return strings.TrimSpace(after[:min(len(after), 40)]), nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	if _, several := client.(*redis.ClusterClient); !several {
+	if !several {
 		return &topology{masters: []server{{client: client, life: nodes[0].said}}, of: 1}, nil
 	}
 	return newTopology(nodes), nil
@@ -150,30 +162,6 @@ func (t *topology) digest() string {
 	}
 	slices.Sort(all)
 	return digest(strings.Join(all, "\n"))
-}
-
-func serverTime(ctx context.Context, s server) (time.Time, error) {
-	now, err := s.client.Time(ctx).Result()
-	if err != nil {
-		return time.Time{}, fmt.Errorf("orphan: time of server %s: %w", s.addr, err)
-	}
-	return now, nil
-}
-
-func lifeOf(ctx context.Context, client redis.UniversalClient) (string, error) {
-	info, err := client.Info(ctx, "server").Result()
-	if err != nil {
-		if together.Answered(err) {
-			return "", nil
-		}
-		return "", err
-	}
-	for line := range strings.Lines(info) {
-		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
-			return strings.TrimSpace(id), nil
-		}
-	}
-	return "", nil
 }
 
 // subscribers counts the subscribers of channels, on all nodes of a Cluster including replicas,

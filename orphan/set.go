@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -101,10 +100,6 @@ func (s *Set) Sweeps() []janitor.Sweeper {
 	return sweeps
 }
 
-func (s *Set) has(name string) bool {
-	return slices.ContainsFunc(s.rules, func(r *rule) bool { return r.Name == name })
-}
-
 // nextDue returns when the next full pass is due: an interval later, or together with another
 // rule's, so that they share their walk.
 func (s *Set) nextDue(rule string, begun time.Time) time.Time {
@@ -123,11 +118,11 @@ func (s *Set) nextDue(rule string, begun time.Time) time.Time {
 }
 
 // removed counts each delete once: on the reply, or when a lost reply was looked up.
-func (s *Set) removed(r *rule, n int) {
+func (s *Set) removed(rule string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gone[r.Name] += uint64(n)
-	s.metrics.removed.WithLabelValues(r.Name).Add(float64(n))
+	s.gone[rule] += uint64(n)
+	s.metrics.removed.WithLabelValues(rule).Add(float64(n))
 }
 
 func (s *Set) conclude(ctx context.Context, r *Result, err error) {

@@ -1,7 +1,6 @@
 package orphan
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,124 +55,89 @@ func (l *looking) signs(ctx context.Context) error {
 }
 
 func (l *looking) places(ctx context.Context, s *sign) error {
-	if s.Holds == "list" {
-		return l.lists(ctx, s)
-	}
 	var asked []question
 	for f := range l.undecided {
 		key, ok := l.expand(f, s.key)
 		if !ok {
 			continue
 		}
-		var of string
+		args := []string{"EXISTS", key}
+		switch {
+		case s.Kind == "json":
+			args[0] = "READ"
+		case s.Kind == "field":
+			args[0] = "HEXISTS"
+		case s.Kind == "time":
+			args[0] = "FIELDS"
+		case s.Holds == "list":
+			args[0] = "LISTED"
+		case s.Holds == "zset":
+			args[0] = "ZSCORE"
+		case s.Holds == "set":
+			args[0] = "SISMEMBER"
+		}
+		of := ""
 		if s.of != nil {
 			if of, ok = l.expand(f, s.of); !ok {
 				continue
 			}
 		}
-		q := question{f: f}
-		switch {
-		case s.Kind == "exists":
-			q.args = []string{"EXISTS", key}
-		case s.Kind == "json":
-			q.args, q.size = []string{"GETRANGE", key, "0", strconv.Itoa(wholeBytes)}, likelyJSON
-		case s.Kind == "field":
-			q.args = []string{"HEXISTS", key, of}
-		case s.Kind == "time":
-			q.args = []string{"HGET", key, of}
-		case s.Holds == "zset":
-			q.args = []string{"ZSCORE", key, of}
-		default:
-			q.args = []string{"SISMEMBER", key, of}
+		if s.of != nil && s.Kind != "json" {
+			args = append(args, of)
 		}
-		what := strings.TrimSpace(key + " " + of)
-		q.told = func(answer *redis.Cmd) { l.place(f, s, what, answer) }
-		if s.Kind == "json" {
-			q.told = func(answer *redis.Cmd) { named(f, s, key, of, answer) }
-		}
-		asked = append(asked, q)
+		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) {
+			l.place(f, s, strings.Join(args[1:], " "), of, answer)
+		}})
 	}
-	if s.Kind != "time" {
-		return l.observe(ctx, asked)
-	}
-	return l.measured(ctx, asked, mostTime, unknown, unknown) // a longer one is no time
+	return l.observe(ctx, asked)
 }
 
-// measured asks for fields of hashes whose bytes, asked for first, are within a bound.
-func (l *looking) measured(ctx context.Context, asked []question, most int64, unread, beyond string) error {
-	sizes, failed := make([]int64, len(asked)), make([]error, len(asked))
-	var measure, short []question
-	for i, q := range asked {
-		for _, field := range q.args[2:] {
-			measure = append(measure, question{args: []string{"HSTRLEN", q.args[1], field}, told: func(answer *redis.Cmd) {
-				n, err := answer.Int64()
-				sizes[i], failed[i] = sizes[i]+n, cmp.Or(failed[i], err)
-			}})
-		}
-	}
-	if err := ask(ctx, l, measure); err != nil {
-		return err
-	}
-	for i, q := range asked {
-		switch what := strings.Join(q.args[1:], " "); {
-		case failed[i] != nil:
-			q.f.keep(unread, "%s: %v", what, failed[i])
-		case sizes[i] > most:
-			q.f.keep(beyond, "%s has %d bytes to read, and may have %d", what, sizes[i], most)
-		default:
-			q.size = sizes[i]
-			short = append(short, q)
-		}
-	}
-	return l.observe(ctx, short)
-}
-
-func (l *looking) place(f *finding, s *sign, what string, answer *redis.Cmd) {
-	text := replyText(answer)
+// place judges what a place has: something, or a time, or a field that names the candidate.
+func (l *looking) place(f *finding, s *sign, what, of string, answer *redis.Cmd) {
+	said := replyText(answer)
 	switch {
-	case text == "_", text == ":0":
+	case said == "_", said == ":0", said == "*_":
 		f.because("no %s", what)
-	case text[0] == '-':
-		f.keep(unknown, "%s: %s", what, text[1:])
-	case s.Within == 0:
+		return
+	case said[0] == '-':
+		f.keep(unknown, "%s: %s", what, said[1:])
+		return
+	case s.Within == 0 && s.Kind != "json":
 		f.keep(alive, "%s is there", what)
-	default:
-		at, ok := readTime(text[1:], s.Unit)
-		switch age := f.at.Sub(at); {
-		case !ok:
-			f.keep(unknown, "%s has %s, which is no time in %s", what, text[1:], s.Unit)
-		case age <= s.Within:
-			f.keep(alive, "%s was there %s ago", what, age)
-		default:
-			f.because("%s was there %s ago", what, age)
+		return
+	}
+	is, ok := textIn(answer)
+	if s.Kind == "json" {
+		if is, ok = textOf(fieldsOf(readJSON(is), s.field)[s.field]); !ok {
+			f.keep(unknown, "%s has no %s that can be read in a JSON object", what, s.field)
+			return
 		}
+		what += string(s.field)
+	}
+	at, read := readTime(is, s.Unit)
+	switch age := f.at.Sub(at); {
+	case s.Within > 0 && !read:
+		f.keep(unknown, "%s has %s, which is no time in %s", what, is, s.Unit)
+	case s.Within > 0 && age <= s.Within:
+		f.keep(alive, "%s was there %s ago", what, age)
+	case s.Within == 0 && is == of:
+		f.keep(alive, "%s names it", what)
+	default:
+		f.because("%s is %s", what, is)
 	}
 }
 
-// likelyJSON (bytes) is how much a sign's object is taken to have.
-const likelyJSON = 4 << 10
-
-// named judges a field of another key's JSON.
-func named(f *finding, s *sign, key, of string, answer *redis.Cmd) {
-	text, err := answer.Text()
-	object := readJSON(text)
-	is, ok := textOf(fieldsOf(object, s.field)[s.field])
-	switch at, read := readTime(is, s.Unit); {
-	case err != nil:
-		f.keep(unknown, "%s: %v", key, err)
-	case text == "":
-		f.because("no %s", key)
-	case len(text) > wholeBytes || object == nil:
-		f.keep(unknown, "%s is no JSON object of at most %d bytes", key, wholeBytes)
-	case !ok || s.Within > 0 && !read:
-		f.keep(unknown, "%s has no %s that can be read", key, s.field)
-	case s.Within > 0 && f.at.Sub(at) <= s.Within:
-		f.keep(alive, "%s of %s was %s ago", s.field, key, f.at.Sub(at))
-	case s.Within == 0 && is == of:
-		f.keep(alive, "%s names it in %s", key, s.field)
-	default:
-		f.because("%s of %s is %s", s.field, key, is)
+// textIn returns a text, the one in an array, or a score.
+func textIn(answer *redis.Cmd) (text string, ok bool) {
+	value := answer.Val()
+	if array, is := value.([]any); is && len(array) == 1 {
+		value = array[0]
 	}
+	if score, is := value.(float64); is {
+		return strconv.FormatFloat(score, 'g', -1, 64), true
+	}
+	text, ok = value.(string)
+	return text, ok
 }
 
 func (l *looking) channels(ctx context.Context, s *sign) error {
@@ -327,7 +291,7 @@ func (l *looking) ages(ctx context.Context) error {
 			f.keep(unreadable, "%q is no time in %s", text, a.Unit)
 		}
 	}
-	var asked, missing []question
+	var asked []question
 	for f := range l.undecided {
 		q := question{f: f}
 		switch {
@@ -342,155 +306,38 @@ func (l *looking) ages(ctx context.Context) error {
 			continue
 		case a.Score:
 			q.args = []string{"ZSCORE", f.key, f.member}
-			q.told = func(answer *redis.Cmd) {
-				switch text := replyText(answer); text[0] {
-				case '_':
-					f.keep(absent, "it is gone")
-				case '=':
-					since(f, text[1:])
-				default:
-					f.keep(unreadable, "its score: %s", text)
-				}
-			}
 		case a.FromTTL > 0:
 			q.args = []string{"PEXPIRETIME", f.key}
-			q.told = func(answer *redis.Cmd) {
-				switch at, err := answer.Int64(); {
-				case err != nil:
-					f.keep(unreadable, "its expiry: %v", err)
-				case at == -2:
-					f.keep(absent, "it is gone")
-				case at < 0:
-					f.keep(unreadable, "it has no expiry")
-				default:
-					// Another writer may set another expiry, so it must have been seen for that long.
-					f.doubted = true
-					old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
-				}
-			}
 		default:
 			key, ok := l.expand(f, l.age)
 			if !ok {
 				continue
 			}
-			q.args = []string{"GETRANGE", key, "0", strconv.Itoa(mostTime)} // it could be of any size
-			q.told = func(answer *redis.Cmd) {
-				switch text, err := answer.Text(); {
-				case err != nil:
-					f.keep(unreadable, "%s: %v", key, err)
-				case len(text) > mostTime:
-					f.keep(unreadable, "%s is no time: it has more than %d bytes", key, mostTime)
-				case text == "":
-					missing = append(missing, l.withoutAge(f, key))
-				default:
-					since(f, text)
-				}
+			q.args = []string{"READ", key}
+		}
+		q.told = func(answer *redis.Cmd) {
+			text, _ := textIn(answer)
+			switch at, _ := answer.Val().(int64); {
+			case answer.Err() == redis.Nil && a.IfMissing != "":
+				f.firstSeen = true
+				f.because("no %s: its age counts from the first look", q.args[1])
+			case answer.Err() == redis.Nil && a.Score, at == -2:
+				f.keep(absent, "it is gone")
+			case answer.Err() == redis.Nil:
+				f.keep(unreadable, "no %s", q.args[1])
+			case answer.Err() != nil:
+				f.keep(unreadable, "%s: %v", q.args[1], answer.Err())
+			case at < 0:
+				f.keep(unreadable, "it has no expiry")
+			case a.FromTTL > 0:
+				// Another writer may set another expiry, so it must have been seen for that long.
+				f.doubted = true
+				old(f, a.FromTTL-time.UnixMilli(at).Sub(f.at))
+			default:
+				since(f, text)
 			}
 		}
 		asked = append(asked, q)
 	}
-	if err := l.observe(ctx, asked); err != nil {
-		return err
-	}
-	return l.observe(ctx, missing)
-}
-
-const mostTime = 64
-
-func (l *looking) withoutAge(f *finding, key string) question {
-	return question{f: f, args: []string{"EXISTS", key}, told: func(answer *redis.Cmd) {
-		switch is := replyText(answer); {
-		case is == ":0" && l.MinAge.IfMissing == "first_seen":
-			f.firstSeen = true
-			f.because("no %s: its age counts from the first look", key)
-		case is == ":0":
-			f.keep(unreadable, "no %s", key)
-		default:
-			f.keep(unreadable, "%s is no time", key)
-		}
-	}}
-}
-
-const (
-	// about 0.4 ms of Redis' time for LPOS
-	mostList = 10_000
-	// bytes of an answer that take as long as one compared element
-	elementBytes = 8
-)
-
-// LPOS visits elements one by one, so it is bounded: a longer list cannot show that it lacks one.
-func (l *looking) lists(ctx context.Context, s *sign) error {
-	type place struct {
-		f       *finding
-		key, of string
-	}
-	var places []place
-	lengths := map[string]int64{}
-	for f := range l.undecided {
-		key, ok := l.expand(f, s.key)
-		if !ok {
-			continue
-		}
-		if of, ok := l.expand(f, s.of); ok {
-			places = append(places, place{f, key, of})
-			lengths[key] = 0
-		}
-	}
-	var asked []question
-	for _, key := range sorted(lengths) {
-		asked = append(asked, question{args: []string{"LLEN", key}, told: func(answer *redis.Cmd) {
-			n, err := answer.Int64()
-			if err != nil { // LPOS reports another type
-				n = 0
-			}
-			lengths[key] = n
-		}})
-	}
-	if err := ask(ctx, l, asked); err != nil {
-		return err
-	}
-	// The deleting script asks in the same order, so a list that has grown does not reach LPOS there.
-	var short, found []question
-	for _, p := range places {
-		if lengths[p.key] <= mostList {
-			short = append(short, isShort(p.f, p.key))
-		}
-	}
-	if err := l.observe(ctx, short); err != nil {
-		return err
-	}
-	for _, p := range places {
-		if p.f.verdict != "" {
-			continue
-		}
-		args := []string{"LPOS", p.key, p.of, "MAXLEN", strconv.Itoa(mostList)}
-		compared := elementBytes * min(lengths[p.key], mostList)
-		found = append(found, question{f: p.f, args: args, size: compared, told: func(answer *redis.Cmd) {
-			what := p.key + " " + p.of
-			switch text := replyText(answer); {
-			case text[0] == '-':
-				p.f.keep(unknown, "%s: %s", what, text[1:])
-			case text != "_":
-				p.f.keep(alive, "%s is there", what)
-			case lengths[p.key] > mostList:
-				p.f.keep(unknown, "%s has %d elements, and %d are looked at", p.key, lengths[p.key], mostList)
-			default:
-				p.f.because("no %s", what)
-				p.f.observations = append(p.f.observations,
-					observation{args: args, answer: "_", cost: askCost + int(compared)/hashRate})
-			}
-		}})
-	}
-	return ask(ctx, l, found)
-}
-
-func isShort(f *finding, key string) question {
-	return question{f: f, args: []string{"LINDEX", key, strconv.Itoa(mostList)}, told: func(answer *redis.Cmd) {
-		switch is := replyText(answer); {
-		case is[0] == '-':
-			f.keep(unknown, "%s: %s", key, is[1:])
-		case is != "_":
-			f.keep(unknown, "%s has more than %d elements", key, mostList)
-		}
-	}}
+	return l.observe(ctx, asked)
 }

@@ -164,7 +164,7 @@ func (x *pass) begin(ctx context.Context) (held time.Duration, err error) {
 		return 0, err
 	}
 	if !x.DryRun() {
-		if err := errors.Join(x.settleLeft(ctx), x.settleGone(ctx)); err != nil {
+		if err := x.settleLeft(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -204,38 +204,32 @@ func homeOf(t *topology, l guard.Layout) (server, error) {
 	return server{}, fmt.Errorf("orphan: the server of %s does not answer: %w", l.Log(), t.fault)
 }
 
+// homeTime returns the servers, and the time of the one with the worker's own keys.
+func homeTime(ctx context.Context, c caller, l guard.Layout) (t *topology, at time.Time, err error) {
+	if t, err = masters(ctx, c.Client(), nodeTimeout); err != nil {
+		return nil, at, err
+	}
+	home, err := homeOf(t, l)
+	if err != nil {
+		return nil, at, err
+	}
+	at, err = now(ctx, c, home)
+	return t, at, err
+}
+
 func (x *pass) checkReferences(ctx context.Context, at time.Time) error {
-	refs, err := x.references(ctx, x.Pass, x.State, x.Listened(), at)
+	refs, err := x.references(ctx, x.Pass, x.set.c.Source, x.Book, at)
 	if err != nil {
 		return err
 	}
 	if err := x.Note(ctx, refs.set, refs.unset...); err != nil {
 		return err
 	}
-	lost := refs.lost
-	if lost == "" {
-		if lost, err = x.emptyCollection(ctx, x.set.c.Source); err != nil {
-			return err
-		}
-	}
-	if lost != "" {
-		return cmp.Or(x.End(ctx, lost), x.hold(heldLost, lost))
+	if refs.lost != "" {
+		return cmp.Or(x.End(ctx, refs.lost), x.hold(heldLost, refs.lost))
 	}
 	x.premises = refs.premises
 	return nil
-}
-
-func (r *rule) emptyCollection(ctx context.Context, source Source) (string, error) {
-	for _, collection := range r.collections() {
-		empty, err := source.Empty(ctx, collection)
-		if err != nil {
-			return "", errors.Join(errSource, err)
-		}
-		if empty {
-			return "collection " + collection + " is empty", nil
-		}
-	}
-	return "", nil
 }
 
 // hold logs a reason once, until it changes or the rule works again.

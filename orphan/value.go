@@ -170,83 +170,60 @@ func holds(c rules.Condition, d Document, now time.Time) (holds, known bool) {
 	return false, true
 }
 
-// readValues reads what the rule reads of its candidates. A longer value than wholeBytes is not
-// read.
+// readValues reads what the rule reads of its candidates, unless that is large. Most texts are
+// short, and read in one call.
 func (l *looking) readValues(ctx context.Context) error {
-	switch {
-	case l.Read == "":
+	if l.Read == "" {
 		return nil
-	case l.Read != "hash" && l.Members == nil:
-		return l.readTexts(ctx)
 	}
-	var asked []question
+	var short, asked []question
 	for f := range l.undecided {
-		q := question{f: f, args: []string{"HLEN", f.key}, told: func(answer *redis.Cmd) { l.readValue(f, answer) }}
+		q := question{f: f, args: []string{"FIELDS", f.key}, told: func(answer *redis.Cmd) {
+			values, err := answer.Slice()
+			l.readValue(f, values, err)
+		}}
 		switch {
 		case l.Members != nil:
-			q.args = []string{"HGET", f.key, f.member}
-		case len(l.fields) > 0:
-			q.args = []string{"HMGET", f.key}
+			q.args = append(q.args, f.member)
+		case l.Read == "hash":
 			for _, at := range l.fields {
 				q.args = append(q.args, string(at))
 			}
+		default:
+			q.args[0] = "READ"
+			args := []string{"GETRANGE", f.key, "0", strconv.Itoa(shortBytes - 1)}
+			short = append(short, question{f: f, args: args, told: func(answer *redis.Cmd) {
+				if text, err := answer.Text(); err == nil && text != "" && len(text) < shortBytes {
+					f.observations = append(f.observations, observed(args, answer))
+					l.readValue(f, []any{text}, nil)
+				} else {
+					asked = append(asked, q)
+				}
+			}})
+			continue
 		}
 		asked = append(asked, q)
 	}
-	return l.measured(ctx, asked, wholeBytes, unreadable, large)
-}
-
-// readTexts reads short values, which most are, in one call each. An empty answer may also mean
-// that the key is missing.
-func (l *looking) readTexts(ctx context.Context) error {
-	var asked, long []question
-	for f := range l.undecided {
-		args := []string{"GETRANGE", f.key, "0", strconv.Itoa(shortBytes - 1)}
-		asked = append(asked, question{f: f, args: args, told: func(answer *redis.Cmd) {
-			switch text, err := answer.Text(); {
-			case err == nil && text != "" && len(text) < shortBytes:
-				f.observations = append(f.observations, observed(args, answer))
-				l.readValue(f, answer)
-			case err == nil && text == "":
-				long = append(long, question{f: f, args: []string{"GET", f.key},
-					told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
-			default:
-				long = append(long, question{f: f, args: []string{"GETRANGE", f.key, "0", strconv.Itoa(wholeBytes)},
-					size: wholeBytes, told: func(answer *redis.Cmd) { l.readValue(f, answer) }})
-			}
-		}})
-	}
-	if err := ask(ctx, l, asked); err != nil {
+	if err := ask(ctx, l, short); err != nil {
 		return err
 	}
-	return l.observe(ctx, long)
+	return l.observe(ctx, asked)
 }
 
-func (l *looking) readValue(f *finding, answer *redis.Cmd) {
-	value, err := answer.Result()
-	switch v := value.(type) {
-	case string:
-		if len(v) > wholeBytes {
-			f.keep(large, "it has more than %d bytes to read", wholeBytes)
-			return
-		}
-		object := map[string]any{"": v}
-		if l.Read == "json" {
-			object = readJSON(v)
-		}
-		if object == nil {
-			f.keep(unreadable, "it is no JSON object")
-			return
-		}
-		f.value = fieldsOf(object, l.fields...)
-	case int64:
-		if v == 0 {
-			f.keep(absent, "it is gone")
-		}
+func (l *looking) readValue(f *finding, values []any, err error) {
+	switch {
+	case errors.Is(err, redis.Nil), err == nil && l.Members != nil && values[0] == nil:
+		f.keep(absent, "it is gone")
 		return
-	case []any:
+	case err != nil && strings.HasPrefix(err.Error(), large):
+		f.keep(large, "%v", err)
+		return
+	case err != nil:
+		f.keep(unreadable, "%v", err)
+		return
+	case l.Read == "hash":
 		f.value = map[fieldPath]any{}
-		for i, each := range v {
+		for i, each := range values {
 			if text, ok := each.(string); ok && len(text) <= longText {
 				f.value[l.fields[i]] = text
 			} else if each != nil {
@@ -254,12 +231,16 @@ func (l *looking) readValue(f *finding, answer *redis.Cmd) {
 			}
 		}
 	default:
-		if errors.Is(err, redis.Nil) {
-			f.keep(absent, "it is gone")
-		} else {
-			f.keep(unreadable, "%v", err)
+		text, _ := values[0].(string)
+		object := map[string]any{"": text}
+		if l.Read == "json" {
+			object = readJSON(text)
 		}
-		return
+		if object == nil {
+			f.keep(unreadable, "it is no JSON object")
+			return
+		}
+		f.value = fieldsOf(object, l.fields...)
 	}
 	for name, at := range l.bind {
 		text, _ := textOf(f.value[at])

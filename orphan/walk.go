@@ -1,12 +1,14 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,7 +38,7 @@ func (r *rule) walk(
 		var containers []string
 		for _, key := range keys {
 			met(key)
-			if r.many() && r.holds(key) && !strings.Contains(key, " ") {
+			if r.holds(key) {
 				containers = append(containers, key)
 			}
 			if each := r.ofKey(key); each != nil {
@@ -57,8 +59,8 @@ func (r *rule) walk(
 		}
 		return add(some)
 	})
-	if err == nil && r.container != nil && !r.many() {
-		err = r.walkMembers(ctx, c, rules.Literal(r.container.String()), add)
+	if err == nil && r.fixed() != "" {
+		err = r.walkMembers(ctx, c, r.fixed(), add)
 	}
 	if err != nil || len(found) == 0 {
 		return err
@@ -188,47 +190,46 @@ func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*ca
 
 // walks shares walks through the keyspace: SCAN makes Redis visit every key, whatever its pattern.
 //
-// A rider without keys reads the next page itself if nobody else is reading, so one that fails or
-// leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that exist
+// A walk is a chain of pages. The rider that comes to its end reads the next one, so one that fails
+// or leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that exist
 // from its beginning to its end.
 type walks struct {
 	mu       sync.Mutex
 	coming   int // passes that have not joined their walk yet
 	boarding *walk
-	running  *walk
-	news     chan struct{} // closed when any of this, or of a walk, changes
 }
 
 // gatherFor bounds the wait for passes that have begun, which may be waiting for a database.
 const gatherFor = time.Second
 
-// backlog is how many keys may wait for a rider before the walk pauses, and patience for how long.
-// A rider that takes longer, as one that waits for its database, goes on alone from where the walk
-// is.
-const (
-	backlog  = 2 * pageOf
-	patience = 250 * time.Millisecond
-)
+// chainBytes is how much the keys of pages may have that some rider has yet to come to. One that is
+// further behind finds the chain cut, and reads the rest for itself.
+const chainBytes = 4 << 20
 
 type walk struct {
 	servers *topology
-	since   time.Time // when the first rider joined
-	riders  []*rider
-	byBegin map[string][]*rider // by prefix; set when the walk begins
-	lengths []int
-	pattern string
-	at      int
-	cursor  uint64
-	reading bool
+	names   []*rules.Template // of all riders
+	since   time.Time         // when the first one joined
+	first   *page             // until it begins, as it would keep the whole chain
+	begun   chan struct{}
+	turn    chan struct{} // full while a page is read
+}
+
+// A page of keys, and where the next one begins.
+type page struct {
+	keys   []string
+	master int
+	cursor uint64
+	bytes  int   // of all keys up to here
+	tail   *page // of the last page: where the chain was cut
+	next   atomic.Pointer[page]
 }
 
 type rider struct {
 	*walks
-	walk   *walk
-	begins []string
-	glob   string
-	keys   []string  // read, but not taken
-	full   time.Time // since when so many wait; zero: they do not
+	*walk
+	own []*rules.Template
+	at  *page
 }
 
 // expect announces a pass that will join a walk. Call the result when it has, or will not.
@@ -239,17 +240,18 @@ func (w *walks) expect() (arrived func()) {
 	return sync.OnceFunc(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.coming--
-		w.announce()
+		if w.coming--; w.coming == 0 && w.boarding != nil {
+			w.begin(w.boarding)
+		}
 	})
 }
 
-// announce requires the lock.
-func (w *walks) announce() {
-	if w.news != nil {
-		close(w.news)
+// begin requires the lock.
+func (w *walks) begin(one *walk) {
+	if w.boarding == one {
+		w.boarding, one.first = nil, nil
+		close(one.begun)
 	}
-	w.news = make(chan struct{})
 }
 
 // join boards the next walk, or a separate one if the Cluster has changed since.
@@ -260,204 +262,95 @@ func (w *walks) join(servers *topology, templates []*rules.Template) *rider {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.boarding == nil {
-		w.boarding = &walk{servers: servers, since: time.Now()}
+		w.boarding = &walk{
+			servers: servers, since: time.Now(), first: new(page), begun: make(chan struct{}), turn: make(chan struct{}, 1),
+		}
 	}
 	if w.boarding.servers.changed(servers) != nil {
 		return new(walks).join(servers, templates)
 	}
-	d := &rider{walks: w, walk: w.boarding, glob: globOf(templates)}
-	for _, t := range templates {
-		d.begins = append(d.begins, t.Prefix())
-	}
-	slices.Sort(d.begins)
-	d.begins = slices.Compact(d.begins)
-	w.boarding.riders = append(w.boarding.riders, d)
-	w.announce()
-	return d
+	w.boarding.names = append(w.boarding.names, templates...)
+	return &rider{walks: w, walk: w.boarding, own: templates, at: w.boarding.first}
 }
 
-func (d *rider) leave() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	w := d.walk
-	w.without(d)
-	if len(w.riders) == 0 {
-		if d.boarding == w {
-			d.boarding = nil
-		}
-		if d.running == w {
-			d.running = nil
-		}
-	}
-	d.announce()
-}
-
-// eachKey leaves the walk. A nil rider has no keys.
-func (d *rider) eachKey(ctx context.Context, c caller, page func([]string) error) error {
+// eachKey visits the keys that may have the rider's names, some repeatedly. A nil rider has none.
+func (d *rider) eachKey(ctx context.Context, c caller, visit func([]string) error) error {
 	if d == nil {
 		return nil
 	}
-	defer d.leave()
-	for {
-		keys, err := d.next(ctx, c)
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		if err := page(keys); err != nil {
-			return err
-		}
+	if err := d.board(ctx); err != nil {
+		return err
 	}
-}
-
-// next returns keys, some repeatedly, or none at the end of the walk.
-func (d *rider) next(ctx context.Context, c caller) ([]string, error) {
-	for {
-		d.mu.Lock()
-		if over := d.walk.at == len(d.walk.servers.masters); len(d.keys) > 0 || over {
-			keys := d.keys
-			d.keys, d.full = nil, time.Time{}
-			d.announce()
-			d.mu.Unlock()
-			return keys, nil
-		}
-		read, wait := d.turn()
-		if d.news == nil {
-			d.news = make(chan struct{})
-		}
-		news := d.news
-		d.mu.Unlock()
-		if read {
-			if err := d.read(ctx, c); err == nil {
-				continue
-			} else if ctx.Err() == nil {
-				return nil, err
+	for d.at.master < len(d.servers.masters) {
+		next := d.at.next.Load()
+		if next == nil {
+			if err := d.read(ctx, c); err != nil {
+				return err
 			}
-			return nil, context.Cause(ctx)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-news:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// turn reports whether the rider reads the next page, or how long it may wait. It requires the
-// lock.
-func (d *rider) turn() (read bool, wait time.Duration) {
-	w := d.walk
-	wait = time.Hour
-	if d.boarding == w {
-		if d.running != nil {
-			return false, wait
-		}
-		if left := gatherFor - time.Since(w.since); d.coming > 0 && left > 0 {
-			return false, left
-		}
-		d.boarding, d.running = nil, w
-		w.begin()
-	}
-	if w.reading {
-		return false, wait
-	}
-	for _, other := range slices.Clone(w.riders) {
-		if other.full.IsZero() {
 			continue
 		}
-		if late := time.Since(other.full); late < patience {
-			wait = min(wait, patience-late)
-		} else {
-			w.goAlone(other)
-		}
-	}
-	if wait < time.Hour {
-		return false, wait
-	}
-	w.reading = true
-	return true, 0
-}
-
-func (w *walk) without(d *rider) {
-	is := func(other *rider) bool { return other == d }
-	w.riders = slices.DeleteFunc(w.riders, is)
-	for begin, riders := range w.byBegin {
-		w.byBegin[begin] = slices.DeleteFunc(riders, is)
-	}
-}
-
-// goAlone lets a rider read the rest of the walk for itself.
-func (w *walk) goAlone(d *rider) {
-	w.without(d)
-	alone := &walk{servers: w.servers, riders: []*rider{d}, at: w.at, cursor: w.cursor}
-	alone.begin()
-	d.walk = alone
-}
-
-func (w *walk) begin() {
-	w.byBegin, w.pattern = map[string][]*rider{}, w.riders[0].glob
-	common := w.riders[0].begins[0]
-	for _, d := range w.riders {
-		for _, begin := range d.begins {
-			w.byBegin[begin] = append(w.byBegin[begin], d)
-			w.lengths = append(w.lengths, len(begin))
-			common = commonBegin(common, begin)
-		}
-	}
-	slices.Sort(w.lengths)
-	w.lengths = slices.Compact(w.lengths)
-	if len(w.riders) > 1 {
-		w.pattern = rules.EscapeGlob(common) + "*"
-	}
-}
-
-func (d *rider) read(ctx context.Context, c caller) error {
-	w := d.walk
-	var keys []string
-	cursor := w.cursor
-	err := c.Call(ctx, func(ctx context.Context) (err error) {
-		on := w.servers.masters[w.at].client
-		keys, cursor, err = on.Scan(ctx, w.cursor, w.pattern, int64(c.PageSize())).Result()
-		return err
-	})
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	defer d.announce()
-	w.reading = false
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		for _, n := range w.lengths {
-			if n > len(key) {
-				break
-			}
-			for _, one := range w.byBegin[key[:n]] {
-				if last := len(one.keys) - 1; last < 0 || one.keys[last] != key {
-					if one.keys = append(one.keys, key); len(one.keys) >= backlog && one.full.IsZero() {
-						one.full = time.Now()
-					}
-				}
+		d.at = next
+		var keys []string
+		for _, key := range next.keys {
+			if slices.ContainsFunc(d.own, func(t *rules.Template) bool { return strings.HasPrefix(key, t.Prefix()) }) {
+				keys = append(keys, key)
 			}
 		}
-	}
-	if w.cursor = cursor; cursor == 0 {
-		if w.at++; w.at == len(w.servers.masters) && d.running == w {
-			d.running = nil
+		if err := visit(keys); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func commonBegin(a, b string) string {
-	for !strings.HasPrefix(b, a) {
-		a = a[:len(a)-1]
+// board waits until the walk begins.
+func (d *rider) board(ctx context.Context) error {
+	late := time.NewTimer(gatherFor - time.Since(d.since))
+	defer late.Stop()
+	select {
+	case <-d.begun:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late.C:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.begin(d.walk)
 	}
-	return a
+	return nil
+}
+
+// read reads the next page, unless another rider has, and cuts off what is too far behind it.
+func (d *rider) read(ctx context.Context, c caller) error {
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if d.at.next.Load() != nil {
+		return nil
+	}
+	next := &page{master: d.at.master, tail: cmp.Or(d.at.tail, d.at), bytes: d.at.bytes}
+	err := c.Call(ctx, func(ctx context.Context) (err error) {
+		on := d.servers.masters[next.master].client
+		next.keys, next.cursor, err = on.Scan(ctx, d.at.cursor, globOf(d.names), int64(c.PageSize())).Result()
+		return err
+	})
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	if next.cursor == 0 {
+		next.master++
+	}
+	for _, key := range next.keys {
+		next.bytes += len(key) + 16
+	}
+	d.at.tail = nil
+	d.at.next.Store(next)
+	for next.bytes-next.tail.bytes > chainBytes && next.tail != d.at {
+		next.tail = next.tail.next.Swap(nil)
+	}
+	return nil
 }
 
 func globOf(templates []*rules.Template) string {
@@ -466,7 +359,9 @@ func globOf(templates []*rules.Template) string {
 	}
 	common := templates[0].Prefix()
 	for _, t := range templates {
-		common = commonBegin(common, t.Prefix())
+		for !strings.HasPrefix(t.Prefix(), common) {
+			common = common[:len(common)-1]
+		}
 	}
 	return rules.EscapeGlob(common) + "*"
 }

@@ -15,12 +15,12 @@ var mutants = harness.Mutants{
 	All: []harness.Mutant{
 		{
 			Name: "NoComparison", What: "the script does not compare answers with those of the look",
-			Edits: []harness.Edit{{From: "elseif not same(s[1], redis.pcall(unpack(s, 2))) then", To: "elseif false then"}},
+			Edits: []harness.Edit{{From: "if not same(ARGV[i + 1], again(unpack(ARGV, i + 2, last))) then", To: "if own[ARGV[i + 2]] and not same(ARGV[i + 1], again(unpack(ARGV, i + 2, last))) then"}},
 			Test:  gapsTest,
 		},
 		{
 			Name: "NoIdentity", What: "the script does not compare what a key is",
-			Edits: []harness.Edit{{From: "if identity(s[3], s[4], s[5]) ~= s[1] then return false end", To: ""}},
+			Edits: []harness.Edit{{From: "if not same(ARGV[i + 1], again(unpack(ARGV, i + 2, last))) then", To: "if ARGV[i + 2] ~= 'IDENTITY' and not same(ARGV[i + 1], again(unpack(ARGV, i + 2, last))) then"}},
 			Test:  gapsTest,
 		},
 		{
@@ -30,12 +30,12 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "AnyServer", What: "the step that deletes does not ask whether its server was restarted",
-			Edits: []harness.Edit{{From: "if life ~= ARGV[3] or not all_same(c.seen)", To: "if not all_same(c.seen)"}},
+			Edits: []harness.Edit{{From: "if life ~= ARGV[3] or not all_same(6)", To: "if not all_same(6)"}},
 			Test:  "TestAServerThatIsRestartedBehindTheLastLookKeeps",
 		},
 		{
 			Name: "NoStanding", What: "the step that deletes does not compare the worker's own keys",
-			Edits: []harness.Edit{{From: "x.premises, x.standing(it.ID))", To: "x.premises)"}},
+			Edits: []harness.Edit{{From: "x.premises, x.standing(id))", To: "x.premises)"}},
 			Test:  "TestWhatWasIntendedGoesOnlyWhileItsPassGoesOn",
 		},
 		{
@@ -50,7 +50,7 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "LossesEndNothing", What: "a lost place holds the rule, and ends no chain",
-			Edits: []harness.Edit{{From: "return cmp.Or(x.End(ctx, lost), x.hold(heldLost, lost))", To: "return x.hold(heldLost, lost)"}},
+			Edits: []harness.Edit{{From: "return cmp.Or(x.End(ctx, refs.lost), x.hold(heldLost, refs.lost))", To: "return x.hold(heldLost, refs.lost)"}},
 			Test:  "TestASignThatCouldNotBeRecordedEndsTheEvidence",
 		},
 		{

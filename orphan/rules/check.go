@@ -103,7 +103,7 @@ func (c *checker) companions() (all []checker) {
 			c.fault(at, "is empty")
 		}
 		t := c.deletes(at, text, true)
-		if t == nil || c.unknown {
+		if t == nil || c.key == nil || c.rule.Members != nil && c.member == nil {
 			continue
 		}
 		own := c.variables()[:len(c.variables())-len(c.rule.Bind)]
@@ -117,13 +117,11 @@ func (c *checker) companions() (all []checker) {
 			continue
 		}
 		k := checker{
-			rule: companion(c.rule, t), index: c.index, at: at, keys: t.With(c.rule.Only),
+			rule: companion(c.rule, t), index: c.index, at: at, key: t.With(c.rule.Only),
 		}
-		if name, ok := t.clear(k.holds); !ok {
-			c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
-			continue
+		if k.ends(at, t); len(k.faults) == 0 {
+			k.prepare()
 		}
-		k.prepare()
 		all = append(all, k)
 	}
 	return all
@@ -170,15 +168,15 @@ func (c *checker) prepare() {
 			add("hash", u.Channels.When.HashNotEmpty, "unless_lost[%d].channels.when.hash_not_empty", i).lost = true
 		}
 	}
-	c.about = reference{field: "keys", text: c.rule.Keys, t: c.keys, kind: cmp.Or(c.rule.Type, c.rule.ReadType()), lost: true, itself: true}
+	c.about = reference{field: "keys", text: c.rule.Keys, t: c.key, kind: cmp.Or(c.rule.Type, c.rule.ReadType()), lost: true, itself: true}
 	if m := c.rule.Members; m != nil {
-		c.about.field, c.about.text, c.about.t, c.about.kind = "members", m.Key(), c.container, m.Kind()
+		c.about.field, c.about.text, c.about.kind = "members", m.Key(), m.Kind()
 	}
-	if t := c.about.t; t != nil {
+	if t := c.key; t != nil {
 		c.about.pattern, c.about.open, c.about.name = t.pattern(c.holds), t.rest, Literal(c.about.text)
-	}
-	if c.container != nil {
-		c.refs = append(c.refs, c.about)
+		if c.rule.Members != nil {
+			c.refs = append(c.refs, c.about)
+		}
 	}
 }
 
@@ -242,7 +240,7 @@ func (c *checker) shares(other *checker) bool {
 			}
 		}
 	}
-	return other.keys != nil && c.takes(other.about) && other.takes(c.about)
+	return other.rule.Members == nil && c.takes(other.about) && other.takes(c.about)
 }
 
 // Literal returns the name that a template without variables stands for, or "".
@@ -255,11 +253,13 @@ func Literal(text string) string {
 
 // takes reports whether the rule could delete the key. It deletes no candidate of another type than
 // Type or Read's, and none with a word of Not.
-func (c *checker) takes(ref reference) bool { return c.keys != nil && c.meets(ref) && !c.spared(ref) }
+func (c *checker) takes(ref reference) bool {
+	return c.rule.Members == nil && c.meets(ref) && !c.spared(ref)
+}
 
 // empties reports whether the rule could delete members of the key.
 func (c *checker) empties(ref reference) bool {
-	return c.container != nil && !ref.score && c.meets(ref)
+	return c.rule.Members != nil && !ref.score && c.meets(ref)
 }
 
 func (c *checker) meets(ref reference) bool {
@@ -276,7 +276,7 @@ func (c *checker) read(ref reference) (values map[string]string, ok bool) {
 		values[name] = anything
 	}
 	name, _ := ref.t.Expand(values)
-	return c.keys.Match(name)
+	return c.key.Match(name)
 }
 
 func (c *checker) exclude(ref reference) string {

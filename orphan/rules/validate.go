@@ -82,14 +82,12 @@ type checker struct {
 	index  int
 	at     string // of a companion: the field of its parent that every fault is about
 	faults Faults
-	keys   *Template // of Rule.Keys; nil: none, or faulty
-	// of Rule.Members; nil: none, or faulty
-	container *Template
-	member    *Template // of Members.As; nil: none, or faulty
-	unknown   bool      // a fault that is already found hides the variables
-	about     reference // to keys, or to what has the members
-	refs      []reference
-	warnings  []string
+	key    *Template // of Rule.Keys, or of what has the members; nil: faulty
+	member *Template // of Members.As; nil: none, or faulty
+
+	about    reference // to key
+	refs     []reference
+	warnings []string
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -231,24 +229,18 @@ func (c *checker) identity() {
 
 func (c *checker) candidates() {
 	r := c.rule
-	c.unknown = r.Keys == "" && r.Members == nil
-	if r.Keys != "" {
-		c.keys = c.deletes("keys", r.Keys, r.Of != "")
-		c.unknown = c.keys == nil
-	}
-	if c.keys != nil {
-		if len(c.keys.Variables()) == 0 {
-			c.fault("keys", "%q: want a variable for what differs, such as {id}", r.Keys)
-		}
-		if name, ok := c.keys.clear(c.holds); !ok {
-			c.fault("keys", "%q: the end of {%s} cannot be told: want ':' behind it", r.Keys, name)
-		}
-	}
+	at, text := "keys", r.Keys
 	if m := r.Members; m != nil {
-		c.holder("members.zset", m.ZSet)
-		c.holder("members.set", m.Set)
-		c.holder("members.hash", m.Hash)
-		c.as(m.As)
+		at, text = "members."+m.Kind(), m.Key()
+	}
+	if c.key = c.deletes(at, text, r.Of != ""); c.key != nil {
+		if r.Keys != "" && len(c.key.Variables()) == 0 {
+			c.fault(at, "%q: want a variable for what differs, such as {id}", text)
+		}
+		c.ends(at, c.key)
+	}
+	if r.Members != nil {
+		c.as(r.Members.As)
 	}
 	if m := r.Members; m != nil && r.Read != "" && (m.Hash == "" || r.Read == "hash") {
 		c.fault("read", "is for keys, and json or text for members of a hash: other members have no value")
@@ -285,18 +277,21 @@ func (c *checker) as(text string) {
 		}
 	}
 	if c.member == nil {
-		c.unknown = true
 		return
 	}
-	if c.container != nil {
+	if c.key != nil {
 		for _, name := range c.member.Variables() {
-			if slices.Contains(c.container.Variables(), name) {
+			if slices.Contains(c.key.Variables(), name) {
 				c.fault(at, "{%s} is a variable of the key already", name)
 			}
 		}
 	}
-	if name, ok := c.member.clear(c.holds); !ok {
-		c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
+	c.ends(at, c.member)
+}
+
+func (c *checker) ends(at string, t *Template) {
+	if name, ok := t.clear(c.holds); !ok {
+		c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", t.text, name)
 	}
 }
 
@@ -307,10 +302,7 @@ func (c *checker) variable(at, name string) {
 }
 
 func (c *checker) variables() (names []string) {
-	if c.keys != nil {
-		names = c.keys.Variables()
-	}
-	for _, t := range []*Template{c.container, c.member} {
+	for _, t := range []*Template{c.key, c.member} {
 		if t != nil {
 			names = append(names, t.Variables()...)
 		}
@@ -319,8 +311,9 @@ func (c *checker) variables() (names []string) {
 }
 
 func (c *checker) known(at string, names ...string) {
+	hidden := c.key == nil || c.rule.Members != nil && c.member == nil // by a fault
 	for _, name := range names {
-		if !c.unknown && !slices.Contains(c.variables(), name) {
+		if !hidden && !slices.Contains(c.variables(), name) {
 			c.fault(at, "no keys, as or bind gives {%s}; known: {%s}", name,
 				strings.Join(c.variables(), "}, {"))
 		}
@@ -331,8 +324,7 @@ func (c *checker) holds(name string) *[256]bool {
 	switch {
 	case c.rule.Only[name] != "":
 		return inOnly
-	case c.keys != nil && slices.Contains(c.keys.Variables(), name),
-		c.container != nil && slices.Contains(c.container.Variables(), name),
+	case c.key != nil && slices.Contains(c.key.Variables(), name),
 		c.member != nil && Whole(c.member.text) == nil && slices.Contains(c.member.Variables(), name):
 		return inKey
 	}
@@ -358,7 +350,7 @@ func (c *checker) template(at, text string, rest bool) *Template {
 
 func (c *checker) deletes(at, text string, rest bool) *Template {
 	t := c.template(at, text, rest)
-	if t == nil || len(t.Prefix()) >= 2 {
+	if t == nil || len(t.Prefix()) >= 2 || len(t.Variables()) == 0 && !t.rest {
 		return t
 	}
 	bound := slices.ContainsFunc(t.Variables(), func(name string) bool { return c.rule.Only[name] != "" })
@@ -371,22 +363,6 @@ func (c *checker) deletes(at, text string, rest bool) *Template {
 		return t
 	}
 	return nil
-}
-
-func (c *checker) holder(at, text string) {
-	t := c.template(at, text, false)
-	if t == nil {
-		c.unknown = c.unknown || text != ""
-		return
-	}
-	c.container = t
-	if len(t.Variables()) == 0 {
-		return
-	}
-	c.deletes(at, text, false)
-	if name, ok := t.clear(c.holds); !ok {
-		c.fault(at, "%q: the end of {%s} cannot be told: want ':' behind it", text, name)
-	}
 }
 
 func (c *checker) named(at, text string) *Template {

@@ -43,10 +43,10 @@ func (c *checker) dangers() {
 		c.states(l)
 	}
 	const ping = "resque:worker:ping:"
-	if c.keys != nil && !strings.HasPrefix(c.rule.Keys, ping) && c.matches(ping+"web-1:101") {
+	if c.key != nil && c.rule.Keys != "" && !strings.HasPrefix(c.rule.Keys, ping) && c.matches(ping+"web-1:101") {
 		c.warn("keys: of node-resque, %sHOST:PID looks like a worker, too: leave it out with not", ping)
 	}
-	if c.container != nil && strings.HasSuffix(c.about.text, "_kombu.binding.reply.celery.pidbox") {
+	if c.rule.Members != nil && strings.HasSuffix(c.about.text, "_kombu.binding.reply.celery.pidbox") {
 		c.warn("members: of kombu, all clients share the entries of %s: a living client gets no answers without", c.about.text)
 	}
 }
@@ -69,7 +69,7 @@ var jobQueues = []library{
 }
 
 func (c *checker) matches(key string) bool {
-	values, ok := c.keys.Match(key)
+	values, ok := c.key.Match(key)
 	for name, value := range values {
 		ok = ok && c.rule.Fits(name, value)
 	}
@@ -79,7 +79,7 @@ func (c *checker) matches(key string) bool {
 func (c *checker) states(l library) {
 	queue, is := strings.CutSuffix(c.about.text, l.end)
 	if l.end == "" { // the last variable is the job
-		queue, is = queue[:strings.LastIndex(queue, ":")+1], c.keys != nil && c.keys.suffix() == ""
+		queue, is = queue[:strings.LastIndex(queue, ":")+1], c.key != nil && c.rule.Keys != "" && c.key.suffix() == ""
 	}
 	if !is || !strings.HasPrefix(queue, l.begin) || strings.Count(queue, ":") != 2 || c.rule.GoneIf != nil {
 		return

@@ -79,7 +79,7 @@ func (c *candidate) probe(sign string) string {
 	case "member":
 		return "SISMEMBER " + key + " " + c.signer()
 	case "list":
-		return "LPOS " + key + " " + c.signer()
+		return "LISTED " + key + " " + c.signer()
 	default:
 		return "HEXISTS " + key + " " + c.signer()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,22 +31,35 @@ func (w *world) saw(k *worker, cmd redis.Cmder) {
 				w.compare(k, w.all)
 			}
 		}
+		if said, ok := cmd.(*redis.Cmd); ok {
+			answers, _ := said.Slice()
+			for words := args[min(4, len(args)):]; len(answers) > 0 && len(words) > 0; answers = answers[1:] {
+				n, err := strconv.Atoi(fmt.Sprint(words[0]))
+				if err != nil || n >= len(words) {
+					return
+				}
+				if text, _ := answers[0].(string); !strings.HasPrefix(text, "-") {
+					w.asked(k, words[1:n+1])
+				}
+				words = words[n+1:]
+			}
+		}
 		return
 	}
-	failed := cmd.Err() != nil
-	if cmd.Name() == "lpos" { // its bound is no part of what it asks
-		args, failed = args[:3], failed && cmd.Err() != redis.Nil
+	if cmd.Name() == "getrange" { // its bound is no part of what it asks
+		args = append([]any{"READ"}, args[1])
 	}
-	if cmd.Name() == "getrange" {
-		args = args[:2]
+	if cmd.Err() == nil {
+		w.asked(k, args)
 	}
-	if len(args) < 2 || len(args) > 3 || k.dry || failed {
+}
+
+// asked hears of a command, or a question of same.lua, that was answered.
+func (w *world) asked(k *worker, args []any) {
+	if len(args) < 2 || len(args) > 3 || k.dry {
 		return
 	}
-	text := fmt.Sprint(args[0])
-	for _, a := range args[1:] {
-		text += " " + fmt.Sprint(a)
-	}
+	text := strings.TrimSpace(fmt.Sprintln(args...))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c := w.probes[text]; c != nil {
@@ -251,7 +265,7 @@ func (w *world) settle() {
 		}
 		w.in[r.Name] = true
 	}
-	w.change(func() { w.away = false })
+	w.change(func() { w.away, w.bare = false, false })
 	w.end(false)
 	w.dry = false
 	for _, r := range w.rules { // one at least is dead

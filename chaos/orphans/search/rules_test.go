@@ -131,9 +131,9 @@ func (w *world) addRule(i int) {
 		case r.kind == "lasting":
 			w.probes["PEXPIRETIME "+c.key()] = c
 		case r.kind == "missing" && r.Read == "json":
-			w.probes["GETRANGE "+c.key()] = c
+			w.probes["READ "+c.key()] = c
 		default:
-			w.probes["HMGET "+c.key()+" state"] = c
+			w.probes["FIELDS "+c.key()+" state"] = c
 		}
 		if r.Members == nil {
 			w.owners[c.key()] = c

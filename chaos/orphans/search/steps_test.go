@@ -65,7 +65,11 @@ func kinds() []kind {
 		{"resign", 3, func(w *world) { w.resign() }, 0},
 		{"leader killed", 3, func(w *world) { w.again(true) }, 0},
 		{"source", 3, func(w *world) { w.change(func() { w.away = !w.away }) }, 0},
-		{"source back", 3, func(w *world) { w.change(func() { w.away = false }) }, 0},
+		{"source emptied", 2, func(w *world) { w.change(func() { w.bare = true }) }, 0},
+		{"source back", 4, func(w *world) { w.change(func() { w.away, w.bare = false, false }) }, 0},
+		{"lease lost", 3, func(w *world) {
+			w.do(func(ctx context.Context, p redis.Pipeliner) { p.Del(ctx, w.layout.Lease()) })
+		}, 0},
 		{"reference", 4, func(w *world) { w.reference(w.anyRule()) }, 0},
 		{"references back", 3, func(w *world) {
 			for _, r := range w.rules {

@@ -55,6 +55,7 @@ type world struct {
 	owners map[string]*candidate // of candidates' keys
 	docs   map[string]orphan.Document
 	away   bool // the source
+	bare   bool // the database has lost its documents
 	// bystanders are keys that are no candidates.
 	bystanders []string
 	refreshed  int // fields, so far
@@ -270,6 +271,9 @@ func (s source) Documents(_ context.Context, q orphan.Query) (map[string]orphan.
 	}
 	found := map[string]orphan.Document{}
 	for _, id := range q.IDs {
+		if s.w.bare {
+			break
+		}
 		if d, ok := s.w.docs[id]; ok {
 			found[id] = d
 		}
@@ -286,5 +290,5 @@ func (s source) Empty(context.Context, string) (bool, error) {
 	if s.w.away {
 		return false, errSource
 	}
-	return false, nil
+	return s.w.bare, nil
 }
