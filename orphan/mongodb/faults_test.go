@@ -22,6 +22,14 @@ var (
 	found = map[string]orphan.Document{"m1": {"status": "finished"}} // by matches("m1")
 )
 
+// behind returns a proxy to a server with documents, and the URI through it.
+func behind(t *testing.T, docs ...bson.M) (proxy *Proxy, uri string) {
+	t.Helper()
+	server := mongotest.Start(t)
+	proxy = newProxy(t, server.Addr())
+	return proxy, filled(t, server.Database(), docs...).Through(proxy.Addr())
+}
+
 // nothingIsKnown holds a source to what it owes when it cannot tell, and returns its error.
 func nothingIsKnown(t *testing.T, src *mongodb.Source) error {
 	t.Helper()
@@ -43,27 +51,10 @@ func TestConnectDoesNotWaitForAServer(t *testing.T) {
 	require.Error(t, src.Ping(t.Context()))
 }
 
-func TestAServerThatGoesTakesItsAnswersWithIt(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1)
-	patient, src := connect(t, db.URI), connect(t, db.URI, mongodb.Timeout(short))
-	require.NoError(t, patient.Ping(t.Context()))
-	server.Kill()
-	_ = nothingIsKnown(t, src)
-	ctx, cancel := context.WithTimeout(t.Context(), short)
-	defer cancel()
-	docs, err := patient.Documents(ctx, matches("m1"))
-	require.Error(t, err)
-	require.Nil(t, docs)
-}
-
 func TestAnAnswerBehindTheDeadlineIsNone(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1)
-	proxy := newProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy.Addr()), mongodb.Timeout(short))
+	proxy, uri := behind(t, m1)
+	src := connect(t, uri, mongodb.Timeout(short))
 	proxy.Hold()
 	for proxy.Hits() == 0 { // a slow machine needs the deadline for less
 		require.ErrorContains(t, nothingIsKnown(t, src), "no answer within")
@@ -73,10 +64,8 @@ func TestAnAnswerBehindTheDeadlineIsNone(t *testing.T) {
 // The driver keeps a connection whose answer did not come in time, and reads it off later.
 func TestAnAnswerThatComesLateIsNotTheNextQuestions(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1)
-	proxy := newProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy.Addr()))
+	proxy, uri := behind(t, m1)
+	src := connect(t, uri)
 	require.NoError(t, src.Ping(t.Context()))
 	proxy.Hold()
 	for proxy.Hits() == 0 {
@@ -95,28 +84,10 @@ func TestAnAnswerThatComesLateIsNotTheNextQuestions(t *testing.T) {
 	require.Equal(t, found, docs)
 }
 
-func TestAnAnswerThatIsCutInTheMiddleIsNone(t *testing.T) {
-	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1)
-	proxy := newProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy.Addr()), mongodb.Timeout(short))
-	proxy.Cut(0)
-	for proxy.Hits() == 0 {
-		_ = nothingIsKnown(t, src)
-	}
-	proxy.Release()
-	docs, err := connect(t, db.Through(proxy.Addr())).Documents(t.Context(), matches("m1"))
-	require.NoError(t, err)
-	require.Equal(t, found, docs)
-}
-
 func TestOneBatchThatFailsLeavesNothingOfTheOthers(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1)
-	proxy := newProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy.Addr()), mongodb.Timeout(short))
+	proxy, uri := behind(t, m1)
+	src := connect(t, uri, mongodb.Timeout(short))
 	ids := make([]string, 600)
 	ids[0] = "m1"
 	for proxy.Cut(1); proxy.Hits() == 0; {
@@ -129,12 +100,10 @@ func TestOneBatchThatFailsLeavesNothingOfTheOthers(t *testing.T) {
 // A server answers a find in parts where documents are large.
 func TestAnAnswerInPartsIsWholeOrNone(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1, bson.M{"_id": "m2"}, bson.M{"_id": "m3"})
-	proxy := newProxy(t, server.Addr())
+	proxy, uri := behind(t, m1, bson.M{"_id": "m2"}, bson.M{"_id": "m3"})
 	const batchSize = "\x10batchSize\x00" // an int32 of that name, followed by its value
 	proxy.Rewrite(batchSize+"\xf5\x01\x00\x00", batchSize+"\x01\x00\x00\x00")
-	src := connect(t, db.Through(proxy.Addr()))
+	src := connect(t, uri)
 	docs, err := src.Documents(t.Context(), matches("m1", "m2", "m3"))
 	require.NoError(t, err)
 	require.Len(t, docs, 3)
@@ -149,12 +118,10 @@ func TestAnAnswerInPartsIsWholeOrNone(t *testing.T) {
 
 func TestADocumentThatWasNotAskedForSpoilsTheAnswer(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1, bson.M{"_id": "M2"})
-	proxy := newProxy(t, server.Addr())
+	proxy, uri := behind(t, m1, bson.M{"_id": "M2"})
 	const first = "\x020\x00\x03\x00\x00\x00" // of an array, text of three bytes
 	proxy.Rewrite(first+"m2\x00", first+"M2\x00")
-	docs, err := connect(t, db.Through(proxy.Addr())).Documents(t.Context(), matches("m2", "m1"))
+	docs, err := connect(t, uri).Documents(t.Context(), matches("m2", "m1"))
 	require.ErrorContains(t, err, "was not asked for")
 	require.Nil(t, docs)
 }
@@ -162,10 +129,8 @@ func TestADocumentThatWasNotAskedForSpoilsTheAnswer(t *testing.T) {
 // The driver takes a server that it is directly connected to for the primary.
 func TestADirectConnectionToASecondaryIsAnError(t *testing.T) {
 	t.Parallel()
-	server := mongotest.Start(t)
-	db := filled(t, server.Database(), m1)
-	proxy := newProxy(t, server.Addr())
-	src := connect(t, db.Through(proxy.Addr()))
+	proxy, uri := behind(t, m1)
+	src := connect(t, uri)
 	const primary = "\x08isWritablePrimary\x00" // a bool of that name, followed by its value
 	proxy.Rewrite(primary+"\x01", primary+"\x00")
 	require.ErrorContains(t, nothingIsKnown(t, src), "not the primary")
