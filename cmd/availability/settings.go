@@ -15,12 +15,11 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
-	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 type settings struct {
 	program.Base
+	program.Fleet
 
 	databaseURL, jwtSecret cli.Secret // jwtSecret at the start: the first one
 	databasePasswordFile   string
@@ -32,11 +31,6 @@ type settings struct {
 	endings                map[string]string
 
 	offlineInterval, reconcileInterval, mirrorInterval time.Duration
-
-	prefix                          string
-	redisShare                      float64
-	leaseTTL                        time.Duration
-	heartbeatInterval, heartbeatTTL time.Duration
 }
 
 // prefixes of our own variables: one of these without a setting was mistyped.
@@ -55,6 +49,16 @@ func (s *settings) table() []cli.Setting {
 				"world without OPERATOR_ADDR."
 		}
 	}
+	fleet := s.Fleet.Table("AVAILABILITY", program.Defaults{
+		Interval: "10s", TTL: "30s", Heartbeat: "; those of mitras are another thing",
+		Prefixes: "Empty: `mitras:online` and the others have the names that other services read. The channel " +
+			"`config:invalidate` begins so, too. On a Redis Cluster it needs a hash tag, such as `{availability}:`. " +
+			"**Never** share a prefix with other programs of this project on one Redis.",
+	})
+	fleet = slices.DeleteFunc(fleet, func(row cli.Setting) bool { // its sweeps have intervals and batches of their own
+		return !slices.Contains([]string{"HEARTBEAT_INTERVAL", "HEARTBEAT_TTL", "AVAILABILITY_PREFIX",
+			"AVAILABILITY_REDIS_SHARE", "AVAILABILITY_LEASE_TTL"}, row.Name)
+	})
 	return slices.Concat(base, []cli.Setting{
 		{Name: "OPERATOR_ADDR", Value: cli.Address(&s.operatorAddr),
 			Meaning: "Where metrics, status page and admin are served, apart from the API: HTTP_ADDR then has " +
@@ -107,31 +111,7 @@ func (s *settings) table() []cli.Setting {
 		seconds("HEARTBEAT_MIRROR_INTERVAL_SECONDS", "60", &s.mirrorInterval,
 			"Time between two passes that bring heartbeats from Redis to PostgreSQL.",
 			"Heartbeats in PostgreSQL are so old. While Redis is away, reads allow for it."),
-		{Name: "AVAILABILITY_PREFIX", Value: cli.Prefix(&s.prefix),
-			Meaning: "What the names of all keys begin with, and of the channel `config:invalidate`. On a " +
-				"Redis Cluster it needs a hash tag, such as `{availability}:`.",
-			Consequence: "Empty: `mitras:online` and the others have the names that other services read. " +
-				"Replicas with one prefix are one fleet. **Never** share a prefix with other programs of " +
-				"this project on one Redis: they would lead one another's sweeps."},
-		{Name: "AVAILABILITY_REDIS_SHARE", Default: "0.25",
-			Value:   cli.Share(&s.redisShare, janitor.LeastShare),
-			Meaning: "Most of Redis' time that the sweeps may take, over any second, all together.",
-			Consequence: "They slow down by themselves, down to a fifth of this, while small calls take " +
-				"longer than usual."},
-		{Name: "AVAILABILITY_LEASE_TTL", Default: "15s",
-			Value:   cli.Duration(&s.leaseTTL, 300*time.Millisecond, 10*time.Minute),
-			Meaning: "How long the lease outlives a leader that died.",
-			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
-				"Should be the same everywhere."},
-		{Name: "HEARTBEAT_INTERVAL", Default: "10s",
-			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
-			Meaning: "Time between two heartbeats of a replica; those of mitras are another thing."},
-		{Name: "HEARTBEAT_TTL", Default: "30s",
-			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a replica's heartbeat is valid. At least three times the interval.",
-			Consequence: "Nobody goes offline before Redis was listened to for this and 2 s, without a " +
-				"restart or a gap. **Never** differ among replicas: those that disagree sweep nothing."},
-	})
+	}, fleet)
 }
 
 var decimal = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
@@ -189,29 +169,11 @@ func jwksOK(v string) error {
 	return nil
 }
 
-func (s *settings) layout() guard.Layout { return guard.Layout{Prefix: s.prefix} }
-
 // check finds settings that are valid alone but unsafe together.
 func (s *settings) check(in *cli.Input) {
-	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
+	s.Fleet.Check(in, "AVAILABILITY", &s.Base)
 	if s.jwtSecret == "" && in.Understood("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") &&
 		!in.Given("JWT_JWKS") {
 		in.Fault("JWT_HS256_SECRET, JWT_JWKS: expected one of the two, or both: nobody could call anything")
 	}
-	if err := s.tagged(); err != nil && in.Understood("AVAILABILITY_PREFIX") {
-		in.Fault("%v", err)
-	}
-}
-
-// tagged: a Redis Cluster needs a hash tag.
-func (s *settings) tagged() error {
-	if s.Redis.Cluster == nil || s.layout().OneSlot() {
-		return nil
-	}
-	return fmt.Errorf("AVAILABILITY_PREFIX: expected a hash tag, such as {availability}:, since REDIS_URL "+
-		"names a Redis Cluster, got %q", s.prefix)
-}
-
-func (s *settings) controlDeadline() time.Duration {
-	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.leaseTTL)
 }

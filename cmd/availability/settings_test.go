@@ -60,7 +60,7 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 		},
 		databaseURL: "postgres://u:geheim@db/app", jwtSecret: secret, migrate: "on", endings: api.Endings,
 		offlineInterval: 30 * time.Second, reconcileInterval: 5 * time.Minute, mirrorInterval: time.Minute,
-		redisShare: 0.25, leaseTTL: 15 * time.Second, heartbeatInterval: 10 * time.Second, heartbeatTTL: 30 * time.Second,
+		Fleet: program.Fleet{RedisShare: 0.25, LeaseTTL: 15 * time.Second, HeartbeatInterval: 10 * time.Second, HeartbeatTTL: 30 * time.Second},
 	}, s)
 }
 
@@ -99,7 +99,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	require.Equal(t, 500*time.Millisecond, got.mirrorInterval)
 	require.Equal(t, "off", got.migrate)
 	require.Equal(t, map[string]string{"completed": "ended", "cancelled": "cancelled"}, got.endings)
-	require.Equal(t, "{a}:janitor:leader", got.layout().Lease())
+	require.Equal(t, "{a}:janitor:leader", got.Layout().Lease())
 }
 
 func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
@@ -144,7 +144,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		"a mistyped setting":          {[]string{"AVAILABILITY_PREFFIX=a"}, "AVAILABILITY_PREFFIX: no such setting"},
 		"another mistyped setting":    {[]string{"MITRA_AUTO_OFFLINE_SECONDS=30"}, "MITRA_AUTO_OFFLINE_SECONDS: no such setting"},
 		"a prefix of two tags":        {[]string{"AVAILABILITY_PREFIX={a}{b}"}, "AVAILABILITY_PREFIX: expected a text of at most 100"},
-		"a Cluster without a tag":     {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected a hash tag, such as {availability}:"},
+		"a Cluster without a tag":     {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected one with a hash tag, such as {availability}:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

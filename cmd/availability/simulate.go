@@ -55,7 +55,7 @@ func (s *simulation) rows() []cli.Setting {
 			Meaning: "the replicas' secret: it signs the tokens of apps, dispatcher and customers"},
 		{Name: "REDIS_URL", Secret: true, Value: s.parseRedis,
 			Meaning: "the replicas' Redis, to show how many are online there; it is only read"},
-		{Name: "AVAILABILITY_PREFIX", Value: cli.Prefix(&s.prefix), Meaning: "the replicas' prefix"},
+		{Name: "AVAILABILITY_PREFIX", Value: cli.Prefix(&s.Prefix), Meaning: "the replicas' prefix"},
 		{Name: "targets", Default: "http://127.0.0.1:8080", Meaning: "replicas, as http://host:port,...",
 			Value: s.parseTargets},
 		{Name: "mitras", Default: "100", Value: cli.Number(&c.Mitras, 1, 100_000),
@@ -126,7 +126,7 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c.Secret, c.DB = []byte(s.jwtSecret), db
 	fmt.Fprintf(stdout, "simulating %d mitras who ping every %v, at %s; seed %d\n",
 		c.Mitras, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	truth := &workforce.Truth{Force: workforce.New(c), Prefix: s.prefix}
+	truth := &workforce.Truth{Force: workforce.New(c), Prefix: s.Prefix}
 	if s.redis != (connect.Redis{}) {
 		clients, err := connect.Open(ctx, &s.redis, askTime)
 		if err != nil {

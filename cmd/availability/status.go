@@ -7,7 +7,6 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
-	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 )
 
@@ -36,25 +35,11 @@ type mirrorStatus struct {
 const answeredFor = 15 * time.Second
 
 // status asks nobody.
-func (r *replica) status() replicaStatus {
+func (r *replica) status(base console.Status) replicaStatus {
 	st := replicaStatus{
-		Status: console.Status{
-			Instance: r.registry.Instance(),
-			Version:  cli.Version(),
-			Time:     time.Now(),
-			Started:  r.began,
-			HTTPAddr: r.http.OperatorAddr(),
-			Admin:    r.settings.AdminToken != "",
-			Files:    r.files.Status(),
-			Registry: r.registry.Status(),
-			Janitor:  r.janitor.Status(),
-		},
-		Postgres: r.database.Status(),
-		Mirror:   mirrorStatus{Health: r.mirror.Health()},
-		Counts:   r.api.Counts(),
+		Status: base, Postgres: r.database.Status(), Mirror: mirrorStatus{Health: r.mirror.Health()},
+		Counts: r.api.Counts(),
 	}
-	_, failing := st.Registry.Failing["heartbeat"]
-	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
 	st.Mirror.Whole = st.Mirror.Whole && st.Redis.Reachable
 	st.Mirror.FeedBehind = st.Mirror.Behind.Seconds()
 	if !st.Janitor.Leading {
@@ -69,7 +54,7 @@ func (r *replica) status() replicaStatus {
 // own, which either Redis or PostgreSQL may answer.
 func (r *replica) notReady(st *replicaStatus) string {
 	switch {
-	case r.draining.Load():
+	case r.Draining():
 		return "draining: this replica stops"
 	case st.Registry.Refused != "":
 		return "refused: Redis does not accept this replica: " + st.Registry.Refused

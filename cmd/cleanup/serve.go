@@ -52,13 +52,24 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) error {
 	return program.Program{
 		Name: "cleanup", Base: &s.Base, Fleet: &s.Fleet, NoRegistry: true, Page: pageText,
 		Before: w.before, After: func(ctx context.Context) error { return w.source.close(ctx) },
-		Sweeps: func() []janitor.Sweeper { return w.set.Sweeps() }, Contends: w.contends.Store,
+		Sweeps: func(*program.Core) []janitor.Sweeper { return w.set.Sweeps() },
+		Around: map[string]func(program.Run) program.Run{"janitor": w.contending},
 		// Readiness does not depend on MongoDB: rules that do not need it keep working.
 		Status: func(st console.Status) console.Stated {
 			return workerStatus{st, w.source.status(), w.cycles.Rules(), w.cycles.Stats(w.contends.Load())}
 		},
-		Answers: map[string]func() any{"/api/v1/stats": stats}, Swept: w.swept,
+		HTTP: func(c *console.HTTPConfig) {
+			c.Answers, c.Swept = map[string]func() any{"/api/v1/stats": stats}, w.swept
+		},
 	}.Serve(ctx, log)
+}
+
+func (w *worker) contending(run program.Run) program.Run {
+	return func(ctx context.Context) error {
+		w.contends.Store(true)
+		defer w.contends.Store(false)
+		return run(ctx)
+	}
 }
 
 func (w *worker) before(_ context.Context, c *program.Core) (err error) {

@@ -113,7 +113,7 @@ func (s *settings) fleetsDivision(
 }
 
 func deliver(ctx context.Context, s *settings, c commands.Command) (commands.Outcome, error) {
-	clients, err := connect.Once(ctx, &s.Redis, s.controlDeadline())
+	clients, err := connect.Once(ctx, &s.Redis, s.ControlDeadline())
 	if err != nil {
 		return commands.Outcome{}, err
 	}
@@ -134,6 +134,6 @@ func (s *settings) lookups(ctx context.Context, clients *connect.Clients) (*part
 	}
 	return partition.NewRegistry(registry.Config{
 		Client: clients.Data, Control: clients.Control, Layout: layout,
-		HeartbeatInterval: s.heartbeatInterval, HeartbeatTTL: s.heartbeatTTL,
+		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTTL: s.HeartbeatTTL,
 	}, partitions)
 }

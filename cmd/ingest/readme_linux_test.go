@@ -99,19 +99,3 @@ func TestTwoReplicasByTheREADMEWorkSideBySideAndCtrlCIsNoError(t *testing.T) {
 		require.NotContains(t, s.out.String(), "Error")
 	}
 }
-
-func TestASecondReplicaOnTheSameAddressesSaysWhatToType(t *testing.T) {
-	t.Parallel()
-	first := serving(t)
-	second := start(t, "--http-addr="+first.HTTP, "--ingest-addr="+first.devices)
-	require.Equal(t, exitFailed, second.Ends())
-	typed := regexp.MustCompile(`make run ARGS='([^']*)'`).FindStringSubmatch(second.Log.String())
-	require.Len(t, typed, 2, second.Log.String())
-	flags := strings.Fields(typed[1])
-	require.Len(t, flags, 3)
-	require.Contains(t, flags[0], "--redis-url=redis://127.0.0.1:")
-	third := start(t, flags...)
-	third.Serves()
-	third.Await(func() bool { return third.Addr("listening for devices") != "" })
-	third.Await(func() bool { return third.state().Janitor.Leader == first.state().Instance })
-}

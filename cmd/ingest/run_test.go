@@ -197,8 +197,8 @@ func TestAPartThatCannotBeMadeIsAFailure(t *testing.T) {
 	t.Parallel()
 	cert, key := selfSigned(t)
 	for says, change := range map[string]func(*settings){
-		"registry: HeartbeatTTL is 1s":              func(s *settings) { s.heartbeatTTL = time.Second },
-		"janitor: DeleteBatch is 5000":              func(s *settings) { s.janitorDeleteBatch = 5000 },
+		"registry: HeartbeatTTL is 1s":              func(s *settings) { s.HeartbeatTTL = time.Second },
+		"janitor: DeleteBatch is 5000":              func(s *settings) { s.DeleteBatch = 5000 },
 		"gateway: MaxLen and MaxConns must not be":  func(s *settings) { s.telemetryMaxLen = -1 },
 		"ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: ": func(s *settings) { s.ingestTLSAddr, s.ingestTLSCert = ":0", "/nowhere" },
 		"INGEST_TLS_CLIENT_CA: block 1 is not a certificate": func(s *settings) {

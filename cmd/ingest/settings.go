@@ -13,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // Values of DEVICE_AUTHORITY.
@@ -24,6 +23,7 @@ const (
 
 type settings struct {
 	program.Base
+	program.Fleet
 
 	ingestAddr         string
 	ingestMaxConns     int
@@ -39,15 +39,10 @@ type settings struct {
 	deviceAuthority    string
 	ingestTLSExpired   string
 
-	heartbeatInterval, heartbeatTTL      time.Duration
-	janitorInterval, janitorLeaseTTL     time.Duration
-	janitorScanCount, janitorDeleteBatch int
-	janitorExistsConcurrency             int
-	janitorRedisShare                    float64
-	janitorDryRun, reverseIndex          bool
-	partitions                           int // 0: auto
-	telemetryStreams                     int // 0: auto
-	telemetryMaxLen                      int64
+	reverseIndex     bool
+	partitions       int // 0: auto
+	telemetryStreams int // 0: auto
+	telemetryMaxLen  int64
 }
 
 func (s *settings) devices() bool {
@@ -61,6 +56,13 @@ var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TEL
 
 // table returns the rows in the order of -h.
 func (s *settings) table() []cli.Setting {
+	fleet := s.Fleet.Table("JANITOR", program.Defaults{
+		Interval: "30s", TTL: "90s", Every: "60s",
+		Passes: "How long dead entries that no index has outlive their owner. A full scan that can " +
+			"find nothing [is put off](timings.md#when-a-full-scan-runs). The quick way, once a " +
+			"second and whenever a heartbeat ends, does not depend on it.",
+	})
+	fleet = slices.DeleteFunc(fleet, func(row cli.Setting) bool { return row.Name == "JANITOR_PREFIX" })
 	return slices.Concat(s.Base.Table(), []cli.Setting{
 		{Name: "INGEST_ADDR", Default: ":5027", Value: cli.AddressOrOff(&s.ingestAddr),
 			Meaning: "Where devices connect. `off`: not in plain; with INGEST_TLS_ADDR and " +
@@ -118,50 +120,7 @@ func (s *settings) table() []cli.Setting {
 				"the members of the Redis set `devices:allowed`.",
 			Consequence: "It does not prove an identity, since IMEIs are public: INGEST_TLS_CLIENT_CA " +
 				"does. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
-		{Name: "HEARTBEAT_INTERVAL", Default: "30s",
-			Value:   cli.Duration(&s.heartbeatInterval, 50*time.Millisecond, time.Hour),
-			Meaning: "Time between two heartbeats of a replica.",
-			Consequence: "Also how soon everything is back after Redis lost it. Shorter costs one small " +
-				"script a beat."},
-		{Name: "HEARTBEAT_TTL", Default: "90s",
-			Value:   cli.Duration(&s.heartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat is valid. At least three times the interval.",
-			Consequence: "How long a dead replica's entries stay, and how long a stall a living one " +
-				"survives. **Never** differ within a fleet: a fleet that disagrees sweeps nothing."},
-		{Name: "JANITOR_INTERVAL", Default: "60s",
-			Value: cli.Duration(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "How often the leader asks whether a full scan, the scan of the whole registry, can " +
-				"find something. It scans if so.",
-			Consequence: "How long dead entries that no index has outlive their owner. A full scan that can " +
-				"find nothing [is put off](timings.md#when-a-full-scan-runs). The quick way, once a " +
-				"second and whenever a heartbeat ends, does not depend on it."},
-		{Name: "JANITOR_INTERVAL_MS", Value: cli.Milliseconds(&s.janitorInterval, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
-		{Name: "JANITOR_LEASE_TTL", Default: "15s",
-			Value:   cli.Duration(&s.janitorLeaseTTL, 300*time.Millisecond, 10*time.Minute),
-			Meaning: "How long the lease outlives a leader that died.",
-			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of " +
-				"Redis (a term ends after 9/10 of it without a renewal). Should be the same everywhere."},
-		{Name: "JANITOR_SCAN_COUNT", Default: "1000", Value: cli.Number(&s.janitorScanCount, 1, 20_000),
-			Meaning: "Most entries a page of a scan. At most 20000.",
-			Consequence: "A term begins with half of it. Pages grow while one holds Redis for less than half a " +
-				"millisecond, and get smaller, down to 50, above a whole one."},
-		{Name: "JANITOR_DELETE_BATCH", Default: "500", Value: cli.Number(&s.janitorDeleteBatch, 1, 1000),
-			Meaning:     "Most entries a guarded delete. At most 1000.",
-			Consequence: "Batches change as pages do."},
-		{Name: "JANITOR_EXISTS_CONCURRENCY", Default: "8",
-			Value:       cli.Number(&s.janitorExistsConcurrency, 1, 1024),
-			Meaning:     "Requests for liveness under way at once, of up to 500 owners each.",
-			Consequence: "Matters with thousands of replicas."},
-		{Name: "JANITOR_REDIS_SHARE", Default: "0.25", Value: s.share,
-			Meaning: "Most of Redis' time that sweeping may take, over any second, all sweeps together.",
-			Consequence: "The first half of a second's share is taken without rest; from then on the leader " +
-				"rests after each call. It slows down by itself, down to a fifth of this, while " +
-				"others suffer. 1: as fast as it can while nothing suffers. At least 0.005."},
-		{Name: "JANITOR_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&s.janitorDryRun),
-			Meaning: "The leader judges and reports, and deletes nothing.",
-			Consequence: "It holds only while *this* replica leads: set it on all. **Never** forget it: " +
-				"entries of the dead pile up."},
+	}, fleet, []cli.Setting{
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
 			Value:   cli.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
@@ -248,23 +207,22 @@ func layoutOn(r connect.Redis) guard.Layout {
 	return guard.Layout{}
 }
 
-func (s *settings) share(v string) error {
-	if err := cli.Share(&s.janitorRedisShare, janitor.LeastShare)(v); err != nil {
-		return fmt.Errorf("%w; with less a full scan of a million entries would not end in time", err)
-	}
-	return nil
+// divide names the keys, and says into how many parts they are divided.
+func (s *settings) divide() {
+	layout, partitions := s.division()
+	s.Prefix, s.Partitions = layout.Prefix, partitions
 }
 
 // check rejects settings that are fine alone and unsafe together.
 func (s *settings) check(in *cli.Input) {
 	s.maxConnsGiven = in.Given("INGEST_MAX_CONNS")
-	program.CheckHeartbeat(in, s.heartbeatInterval, s.heartbeatTTL)
+	s.divide()
+	s.Fleet.Check(in, "JANITOR", &s.Base)
 	s.checkTLS(in)
 	if in.Understood("INGEST_PROXY_ADDR", "INGEST_PROXY_TRUSTED") && s.ingestProxyAddr != cli.Off &&
 		len(s.ingestProxyTrusted) == 0 {
 		in.Fault("INGEST_PROXY_ADDR: expected INGEST_PROXY_TRUSTED with it: anybody could claim any address")
 	}
-	in.NotBoth("JANITOR_INTERVAL", "JANITOR_INTERVAL_MS")
 }
 
 func (s *settings) checkTLS(in *cli.Input) {
@@ -298,8 +256,4 @@ func (s *settings) withoutCertificate() (names []string) {
 		names = append(names, "INGEST_PROXY_ADDR")
 	}
 	return names
-}
-
-func (s *settings) controlDeadline() time.Duration {
-	return program.ControlDeadline(s.heartbeatInterval, s.heartbeatTTL, s.janitorLeaseTTL)
 }

@@ -52,9 +52,8 @@ func TestNothingSetGivesTheDocumentedDefaults(t *testing.T) {
 	s.Redis = connect.Redis{}
 	require.Equal(t, &settings{
 		ingestAddr: ":5027", ingestMaxConns: 100000, ingestFirstFrame: time.Minute, ingestTLSAddr: "off", ingestTLSExpired: "refuse", ingestProxyAddr: "off", deviceAuthority: "everybody", Base: program.Base{HTTPAddr: "127.0.0.1:8080", ShutdownGrace: 10 * time.Second, LogLevel: slog.LevelInfo, LogFormat: "text"},
-		heartbeatInterval: 30 * time.Second, heartbeatTTL: 90 * time.Second,
-		janitorInterval: time.Minute, janitorLeaseTTL: 15 * time.Second,
-		janitorScanCount: 1000, janitorDeleteBatch: 500, janitorExistsConcurrency: 8, janitorRedisShare: 0.25,
+		Fleet: program.Fleet{HeartbeatInterval: 30 * time.Second, HeartbeatTTL: 90 * time.Second,
+			Every: time.Minute, LeaseTTL: 15 * time.Second, ScanCount: 1000, DeleteBatch: 500, Exists: 8, RedisShare: 0.25, Partitions: 1},
 		reverseIndex: true, telemetryMaxLen: 1000000,
 	}, s)
 	require.True(t, s.devices())
@@ -103,8 +102,8 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	s, err := load([]string{"--heartbeat-ttl", "5m", "--janitor-dry-run", "--redis-url=embedded"},
 		[]string{"HEARTBEAT_TTL=nonsense", "JANITOR_DRY_RUN=false", "REDIS_URL=redis://elsewhere"})
 	require.NoError(t, err)
-	require.Equal(t, 5*time.Minute, s.heartbeatTTL)
-	require.True(t, s.janitorDryRun)
+	require.Equal(t, 5*time.Minute, s.HeartbeatTTL)
+	require.True(t, s.DryRun)
 	require.True(t, s.Redis.Embedded())
 }
 
@@ -112,7 +111,7 @@ func TestTheIntervalMayBeGivenInMilliseconds(t *testing.T) {
 	t.Parallel()
 	s, err := load(nil, []string{"JANITOR_INTERVAL_MS=1500"})
 	require.NoError(t, err)
-	require.Equal(t, 1500*time.Millisecond, s.janitorInterval)
+	require.Equal(t, 1500*time.Millisecond, s.Every)
 }
 
 func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
@@ -127,7 +126,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"an interval above a third of the TTL", []string{"--heartbeat-interval=31s"}, nil, `HEARTBEAT_TTL: expected at least three times`},
 		{"two spellings of one interval", nil, []string{"JANITOR_INTERVAL=60s", "JANITOR_INTERVAL_MS=60000"}, `expected one of the two, got both`},
 		{"a batch that Lua cannot unpack", nil, []string{"JANITOR_DELETE_BATCH=1001"}, `JANITOR_DELETE_BATCH: expected a whole number from 1 to 1000`},
-		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1; with less a full scan`},
+		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1`},
 		{"an instance id that would break keys", nil, []string{"INSTANCE_ID=a b/c"}, `INSTANCE_ID: expected at most 128`},
 		{"TLS without a key", nil, []string{"INGEST_TLS_ADDR=:5028", "INGEST_TLS_CERT=c.pem"}, `INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it`},
 		{"certificates of devices without TLS", nil, []string{"INGEST_TLS_CLIENT_CA=ca.pem"}, `INGEST_TLS_CLIENT_CA: expected INGEST_TLS_ADDR or INGEST_PROXY_TLS with it`},

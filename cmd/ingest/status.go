@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -40,24 +39,12 @@ type devicesStatus struct {
 }
 
 // status makes no query.
-func (r *replica) status() replicaStatus {
-	now := time.Now()
-	st := replicaStatus{Status: console.Status{
-		Instance: r.registry.Instance(),
-		Version:  cli.Version(),
-		Time:     now,
-		Started:  r.began,
-		HTTPAddr: r.http.Addr(),
-		Admin:    r.settings.AdminToken != "",
-		Files:    r.files.Status(),
-		Registry: r.registry.Status(),
-		Janitor:  r.janitor.Status(),
-	}}
-	if n := len(r.registry.Partitions()); n > 1 {
-		st.Partitions = &partitionsStatus{Count: n, Leads: r.janitor.Leads()}
-	}
-	st.Devices = devicesStatus{
+func (r *replica) status(base console.Status) replicaStatus {
+	st := replicaStatus{Status: base, Devices: devicesStatus{
 		Connections: r.gateway.Connections(), MaxConnections: r.maxConns, Messages: r.gateway.Messages(),
+	}}
+	if n := len(r.Registry.Partitions()); n > 1 {
+		st.Partitions = &partitionsStatus{Count: n, Leads: r.Janitor.Leads()}
 	}
 	if r.certificate != nil {
 		st.Certificates = map[string]time.Time{"INGEST_TLS_CERT": r.certificate.Ends()}
@@ -65,9 +52,7 @@ func (r *replica) status() replicaStatus {
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()
 	}
-	_, failing := st.Registry.Failing["heartbeat"]
-	st.Redis = r.inspector.Status(!failing && !st.Registry.LastBeat.IsZero())
-	st.NotReady = r.notReady(now, st.Registry)
+	st.NotReady = r.notReady(st.Time, st.Registry)
 	st.Ready = st.NotReady == ""
 	return st
 }
@@ -78,13 +63,13 @@ func (r *replica) status() replicaStatus {
 // wrong, and a rollout must not replace good replicas with it.
 func (r *replica) notReady(now time.Time, reg registry.Status) string {
 	switch {
-	case r.draining.Load():
+	case r.Draining():
 		return "draining: this replica stops"
 	case r.settings.devices() && r.devices.Load() == nil:
 		return "starting: the device listener is not open yet"
 	case reg.LastBeat.IsZero() && reg.Refused != "":
 		return "refused: Redis does not accept this replica: " + reg.Refused
-	case reg.LastBeat.IsZero() && now.Sub(r.began) < r.settings.heartbeatTTL:
+	case reg.LastBeat.IsZero() && now.Sub(r.Began()) < r.settings.HeartbeatTTL:
 		return "starting: no heartbeat has landed yet"
 	}
 	return ""

@@ -250,9 +250,6 @@ type Clients struct {
 	ends *atomic.Pointer[time.Time] // of Redis' certificate
 }
 
-// EmbeddedAt precedes the embedded server's address in its name.
-const EmbeddedAt = "embedded at "
-
 const blockingPool = 2
 
 // blockingReply is several times the largest page of a waiting read.
@@ -296,7 +293,7 @@ func open(
 		}
 		runClock(c.mini)
 		c.Embedded = c.mini.Addr()
-		c.Server = EmbeddedAt + c.Embedded
+		c.Server = "embedded at " + c.Embedded
 		target = Redis{Single: &redis.Options{Addr: c.Embedded}}
 	}
 	c.Data = target.client(l, false, math.MaxInt64, 0)

@@ -1,23 +1,13 @@
-// Package program is what programs that serve have in common: their settings ([Base]), how they log
-// start and end ([Serving]), and how their parts stop one after the other ([Parts]):
+// Package program is what programs have in common: the settings of each ([Base]) and of a replica
+// among others ([Fleet]), how they log start and end ([Serving]), and their life
+// ([Program.Serve]), whose parts stop one after the other:
 //
 //	func main() { cli.Main(command()) }
 //
 //	func command() *cli.Command {
-//		var s settings // has a program.Base and the program's own settings
-//		c := &cli.Command{
-//			Name: "example", About: "example does this and that.",
-//			Settings: slices.Concat(s.Base.Table(), []cli.Setting{
-//				{Name: "PAGE", Default: "100", Value: cli.Number(&s.page, 1, 1000),
-//					Meaning: "Entries a page."},
-//			}),
-//		}
-//		c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
-//			return serve(ctx, &s, log)
-//		})
+//		var s settings // has a program.Base, a program.Fleet and the program's own settings
+//		c := &cli.Command{Name: "example", Settings: s.table()}
+//		c.Run = program.Serving(c, &s.Base, program.Program{Name: "example", Base: &s.Base, Fleet: &s.Fleet}.Serve)
 //		return c
 //	}
-//
-// serve connects ([connect.Open]), checks that the server can be used ([connect.Inspect]), opens
-// HTTP ([console.ListenHTTP]) and runs its Parts.
 package program

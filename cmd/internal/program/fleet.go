@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ type Fleet struct {
 	ScanCount, DeleteBatch, Exists  int
 	DryRun                          bool
 	Namespace                       string // of the registry's metrics
+	// Partitions of the registry; 0: one, and this program has no sockets of its own.
+	Partitions int
 }
 
 // Defaults are those of a program's rows.
@@ -33,14 +36,16 @@ type Defaults struct {
 func (f *Fleet) Table(name string, d Defaults) []cli.Setting {
 	return []cli.Setting{
 		{Name: "HEARTBEAT_INTERVAL", Default: d.Interval,
-			Value:       cli.Duration(&f.HeartbeatInterval, 50*time.Millisecond, time.Hour),
-			Meaning:     "Time between two heartbeats" + d.Heartbeat + ".",
-			Consequence: "While two settings meet, nothing is removed (`settings`)."},
+			Value:   cli.Duration(&f.HeartbeatInterval, 50*time.Millisecond, time.Hour),
+			Meaning: "Time between two heartbeats" + d.Heartbeat + ".",
+			Consequence: "Also how soon everything is back after Redis lost it. While two settings meet, nothing is " +
+				"removed (`settings`)."},
 		{Name: "HEARTBEAT_TTL", Default: d.TTL,
 			Value:   cli.Duration(&f.HeartbeatTTL, 150*time.Millisecond, 24*time.Hour),
 			Meaning: "How long a heartbeat is valid" + d.Heartbeat + ". At least three times the interval.",
-			Consequence: "Nothing is removed before Redis was listened to for this and 2 s. **Never** shorter than that " +
-				"of plain writers, whose setting nobody can compare."},
+			Consequence: "How long what the dead held stays, and how long a stall the living survive. Nothing is " +
+				"removed before Redis was listened to for this and 2 s. **Never** shorter than that of plain writers, " +
+				"whose setting nobody can compare."},
 		{Name: name + "_PREFIX", Default: d.Prefix, Value: cli.Prefix(&f.Prefix),
 			Meaning: "What the names of the fleet's keys begin with.", Consequence: d.Prefixes},
 		{Name: name + "_INTERVAL", Default: d.Every, Value: cli.Duration(&f.Every, 50*time.Millisecond, 24*time.Hour),
@@ -55,7 +60,7 @@ func (f *Fleet) Table(name string, d Defaults) []cli.Setting {
 		{Name: name + "_REDIS_SHARE", Default: "0.25", Value: cli.Share(&f.RedisShare, janitor.LeastShare),
 			Meaning: "Most of Redis' time that passes may take, over any second, all together.",
 			Consequence: "They slow down by themselves, to a fifth of this, while small calls take longer than " +
-				"usual. 1: as fast as it can while nothing suffers."},
+				"usual. 1: as fast as it can while nothing suffers. At least 0.005."},
 		{Name: name + "_SCAN_COUNT", Default: "1000", Value: cli.Number(&f.ScanCount, 1, 20_000),
 			Meaning:     "Most entries a page of a scan.",
 			Consequence: "A term begins with half of it; pages shrink where one holds Redis for long."},
@@ -86,12 +91,30 @@ func namespace(v string) error {
 // Layout names the keys.
 func (f *Fleet) Layout() guard.Layout { return guard.Layout{Prefix: f.Prefix} }
 
+// ControlDeadline leaves time for another call, after one that hangs, within the shortest period
+// that depends on it: a heartbeat's interval, a third of the lease, half of the witness' GAP.
+func (f *Fleet) ControlDeadline() time.Duration {
+	gap := (f.HeartbeatTTL - f.HeartbeatInterval) / 2
+	return min(f.HeartbeatInterval, f.LeaseTTL/3, gap/2) * 9 / 10
+}
+
 // Check adds faults of settings that are fine alone and unsafe together.
 func (f *Fleet) Check(in *cli.Input, name string, b *Base) {
-	CheckHeartbeat(in, f.HeartbeatInterval, f.HeartbeatTTL)
-	in.NotBoth(name+"_INTERVAL", name+"_INTERVAL_MS")
-	if b.Redis.Cluster != nil && !f.Layout().OneSlot() && in.Understood(name+"_PREFIX") {
-		in.Fault("%s_PREFIX: expected one with a hash tag, such as {%s}:, which a Redis Cluster needs, got %q",
-			name, strings.ToLower(name), f.Prefix)
+	if in.Understood("HEARTBEAT_TTL", "HEARTBEAT_INTERVAL") && f.HeartbeatTTL < 3*f.HeartbeatInterval {
+		in.Fault("HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (%v), got %v: "+
+			"a lost beat or two would make a living replica look dead", f.HeartbeatInterval, f.HeartbeatTTL)
 	}
+	in.NotBoth(name+"_INTERVAL", name+"_INTERVAL_MS")
+	if err := f.tagged(name, b); err != nil && in.Understood(name+"_PREFIX") {
+		in.Fault("%v", err)
+	}
+}
+
+// tagged is also asked once the server has said whether it is of a Cluster.
+func (f *Fleet) tagged(name string, b *Base) error {
+	if b.Redis.Cluster == nil || f.Layout().OneSlot() {
+		return nil
+	}
+	return fmt.Errorf("%s_PREFIX: expected one with a hash tag, such as {%s}:, which a Redis Cluster needs, got %q",
+		name, strings.ToLower(name), f.Prefix)
 }

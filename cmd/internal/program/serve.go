@@ -1,10 +1,13 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,40 +24,57 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Program is a program that sweeps, without sockets of its own. [Program.Serve] is its life.
+// Program is a program that serves. [Program.Serve] is its life.
 type Program struct {
-	Name string
-	Base *Base
-	// Fleet is of the keys that it sweeps. It is of one partition.
+	Name  string
+	Base  *Base
 	Fleet *Fleet
+	Page  string // its part of the status page
 	// NoRegistry leaves out what is about devices: the reverse index, and metrics of the registry.
 	NoRegistry bool
-	// Page is this program's part of the status page.
-	Page string
+	// NoIndex leaves out the reverse index.
+	NoIndex bool
 
-	// The rest may be nil. Before runs once Redis' clients exist, After at the end.
+	// The rest may be nil. Before runs once Redis' clients exist, After at the end, Made when all
+	// but HTTP has been made.
 	Before func(ctx context.Context, c *Core) error
 	After  func(ctx context.Context) error
-	Sweeps func() []janitor.Sweeper
-	// Contends is called when the janitor begins and ends.
-	Contends func(yes bool)
-	Status   func(console.Status) console.Stated
-	Answers  map[string]func() any
-	Swept    func() func() map[string]any
+	Made   func(ctx context.Context, c *Core) error
+	Sweeps func(c *Core) []janitor.Sweeper
+	// Around wraps what these parts run.
+	Around map[string]func(Run) Run
+	Parts  func() []Part
+	Status func(console.Status) console.Stated
+	// HTTP completes what the console serves.
+	HTTP func(*console.HTTPConfig)
+	// HTTPStops is after how many tenths of the grace; 0: last.
+	HTTPStops int
 }
 
-// Core is what every program that sweeps consists of.
+// Run returns when ctx has ended, or with an error.
+type Run = func(ctx context.Context) error
+
+// Part is run beside the others, and stopped this many tenths of the grace after the stop began, at
+// the latest: the parts of each number wait for those before.
+type Part struct {
+	Name   string
+	Run    Run
+	Tenths int
+}
+
+// Core is what every program consists of.
 type Core struct {
 	Clients   *connect.Clients
-	Registry  *partition.Registry // for the heartbeat
+	Registry  *partition.Registry
 	Janitor   *partition.Janitor
 	HTTP      *console.HTTP
 	Log       *slog.Logger
 	Metrics   *prometheus.Registry
+	Traces    *tracing.Tracing
+	Files     []reload.Watched // are reread
 	program   Program
 	inspector *connect.Inspector
 	files     *reload.Watcher
-	traces    *tracing.Tracing
 	began     time.Time
 	draining  atomic.Bool
 }
@@ -63,10 +83,9 @@ type Core struct {
 func (p Program) Serve(ctx context.Context, log *slog.Logger) (err error) {
 	b, f := p.Base, p.Fleet
 	c := &Core{program: p, Log: log, Metrics: Metrics(), began: time.Now()}
-	c.traces = tracing.Start(ctx, tracing.Config{Program: p.Name, Version: cli.Version(), Instance: b.InstanceID, Logger: log})
-	defer c.traces.Close()
-	deadline := ControlDeadline(f.HeartbeatInterval, f.HeartbeatTTL, f.LeaseTTL)
-	if c.Clients, err = connect.Open(ctx, &b.Redis, deadline); err != nil {
+	c.Traces = tracing.Start(ctx, tracing.Config{Program: p.Name, Version: cli.Version(), Instance: b.InstanceID, Logger: log})
+	defer c.Traces.Close()
+	if c.Clients, err = connect.Open(ctx, &b.Redis, f.ControlDeadline()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Clients.Close()) }()
@@ -81,8 +100,11 @@ func (p Program) Serve(ctx context.Context, log *slog.Logger) (err error) {
 			return err
 		}
 	}
+	if err := f.tagged(strings.ToUpper(p.Name), b); err != nil {
+		return err
+	}
 	if err := c.assemble(ctx); err != nil {
-		return b.Beside(ctx, err, p.Name+" %s")
+		return err
 	}
 	defer c.HTTP.Close()
 	return c.run(ctx)
@@ -95,73 +117,105 @@ func (c *Core) assemble(ctx context.Context) (err error) {
 	config := registry.Config{
 		Client: c.Clients.Data, Control: c.Clients.Control, Instance: b.InstanceID, Unique: b.Unique,
 		Layout: f.Layout(), HeartbeatInterval: f.HeartbeatInterval, HeartbeatTTL: f.HeartbeatTTL,
-		Drain: b.ShutdownGrace * 3 / 10, NoReverseIndex: p.NoRegistry, Logger: c.Log,
+		Drain: b.ShutdownGrace * 3 / 10, NoReverseIndex: p.NoIndex || p.NoRegistry, Logger: c.Log,
 		Registerer: c.Metrics, Namespace: f.Namespace,
 	}
 	if p.NoRegistry {
 		config.Registerer = nil
 	}
-	// A fleet of another number of partitions is refused, and more than 32 replicas cost no more.
-	if c.Registry, err = partition.NewRegistry(config, 1); err != nil {
+	// Of a partition.Registry more than 32 replicas cost no more.
+	if c.Registry, err = partition.NewRegistry(config, max(1, f.Partitions)); err != nil {
 		return err
 	}
 	var sweeps []janitor.Sweeper
 	if p.Sweeps != nil {
-		sweeps = p.Sweeps()
+		sweeps = p.Sweeps(c)
 	}
 	c.Janitor, err = partition.NewJanitor(janitor.Config{
 		Client: c.Clients.Data, Control: c.Clients.Control, Sweeps: sweeps,
 		Interval: f.Every, LeaseTTL: f.LeaseTTL, RedisShare: f.RedisShare, DryRun: f.DryRun,
 		ScanCount: f.ScanCount, DeleteBatch: f.DeleteBatch, ExistsConcurrency: f.Exists,
-		StartSpan: c.traces.StartSpan(), Logger: c.Log, Registerer: c.Metrics,
+		StartSpan: c.Traces.StartSpan(), Logger: c.Log, Registerer: c.Metrics,
 	}, c.Registry)
 	if err != nil {
 		return err
+	}
+	if p.Made != nil {
+		if err := p.Made(ctx, c); err != nil {
+			return err
+		}
 	}
 	tokens, files, err := b.Tokens()
 	if err != nil {
 		return err
 	}
 	c.files, err = reload.New(reload.Config{
-		Files: append(files, c.Clients.Files...), Logger: c.Log, Registerer: c.Metrics,
+		Files: slices.Concat(files, c.Clients.Files, c.Files), Logger: c.Log, Registerer: c.Metrics,
 	})
 	if err != nil {
 		return err
 	}
-	c.HTTP, err = console.ListenHTTP(ctx, console.HTTPConfig{
+	page := console.HTTPConfig{
 		Addr: b.HTTPAddr, Hosts: b.HTTPHosts, Tokens: tokens, Janitor: c.Janitor,
-		Program: p.Name, Client: c.Clients.Data, Layout: f.Layout(), Status: c.status, Page: p.Page,
-		Answers: p.Answers, Swept: p.Swept, Metrics: c.Metrics, Logger: c.Log,
-	})
+		Program: p.Name, Client: c.Clients.Data, Layout: c.Registry.Layout(), Status: c.status, Page: p.Page,
+		Metrics: c.Metrics, Logger: c.Log,
+	}
+	if p.HTTP != nil {
+		p.HTTP(&page)
+	}
+	c.HTTP, err = console.ListenHTTP(ctx, page)
 	return err
 }
 
-// run stops every part within its share of the grace. The janitor joins its passes and releases the
-// lease (4/10). The registry sends heartbeats until then, and deregisters (2/10). HTTP shows all of
-// that, and ends last.
+// parts in the order of their stops. The janitor joins its passes and releases the lease. The
+// registry sends heartbeats until then, hands back what it has claimed and says its goodbye, not
+// earlier: a heartbeat that ends under a leader raises a hold. HTTP shows all of that, and ends last.
+func (c *Core) parts() []Part {
+	keeps := c.Registry.Run
+	all := []Part{
+		{"http", c.HTTP.Run, cmp.Or(c.program.HTTPStops, 10)},
+		{"inspector", c.inspector.Run, 4},
+		{"files", c.files.Run, 4},
+		{"janitor", c.Janitor.Run, 4},
+	}
+	if c.program.Fleet.Partitions == 0 {
+		keeps = c.Registry.Partitions()[0].Run
+		all = append(all, Part{"undivided", c.undivided, 4})
+	}
+	all = append(all, Part{"registry", keeps, 6})
+	for i, part := range all {
+		if around := c.program.Around[part.Name]; around != nil {
+			all[i].Run = around(part.Run)
+		}
+		if part.Name == "janitor" {
+			all[i].Run = Accepted(c.Registry.Status, all[i].Run)
+		}
+	}
+	if c.program.Parts != nil {
+		all = append(all, c.program.Parts()...)
+	}
+	return all
+}
+
 func (c *Core) run(ctx context.Context) error {
 	parts := NewParts(ctx, c.program.Base.ShutdownGrace, c.Log)
-	parts.Go("http", c.HTTP.Run)
-	parts.Go("registry", c.Registry.Partitions()[0].Run)
-	parts.Go("undivided", c.undivided)
-	parts.Go("inspector", c.inspector.Run)
-	parts.Go("files", c.files.Run)
-	parts.Go("janitor", Accepted(c.Registry.Status, func(ctx context.Context) error {
-		if contends := c.program.Contends; contends != nil {
-			contends(true)
-			defer contends(false)
-		}
-		return c.Janitor.Run(ctx)
-	}))
+	names := map[int][]string{9: nil} // Redis may be slow to take the goodbye
+	for _, part := range c.parts() {
+		parts.Go(part.Name, part.Run)
+		names[part.Tenths] = append(names[part.Tenths], part.Name)
+	}
 	parts.Wait()
 	c.draining.Store(true)
-	parts.Stop(4, "janitor", "inspector", "files", "undivided")
-	if left := parts.Stop(6, "registry"); len(left) > 0 {
-		// No context ends a call that waits for a silent Redis; this does.
-		_ = c.Clients.Data.Close()
+	for tenths := range 11 {
+		stop, any := names[tenths]
+		if !any {
+			continue
+		}
+		if left := parts.Stop(tenths, stop...); len(left) > 0 && slices.Contains(stop, "registry") {
+			// No context ends a call that waits for a silent Redis; this does.
+			_ = c.Clients.Data.Close()
+		}
 	}
-	parts.Stop(9)
-	parts.Stop(10, "http")
 	return parts.End()
 }
 
@@ -182,11 +236,17 @@ func (c *Core) undivided(ctx context.Context) error {
 	return nil
 }
 
+// Draining reports whether the program stops.
+func (c *Core) Draining() bool { return c.draining.Load() }
+
+// Began is when Serve was called.
+func (c *Core) Began() time.Time { return c.began }
+
 // status asks nobody.
 func (c *Core) status() console.Stated {
 	st := console.Status{
 		Instance: c.Registry.Instance(), Version: cli.Version(),
-		Time: time.Now(), Started: c.began, HTTPAddr: c.HTTP.Addr(),
+		Time: time.Now(), Started: c.began, HTTPAddr: c.HTTP.OperatorAddr(),
 		Admin: c.program.Base.AdminToken != "", Files: c.files.Status(),
 		Registry: c.Registry.Status(), Janitor: c.Janitor.Status(),
 	}
