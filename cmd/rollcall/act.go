@@ -26,23 +26,20 @@ import (
 // actTimeout bounds all requests but sweeps.
 const actTimeout = 30 * time.Second
 
-// acting does not require REDIS_URL, as checkActing decides that.
+// acting are the rows of what only a replica can do.
 func (f *fleet) acting(more ...cli.Setting) []cli.Setting {
 	rows := f.table()
-	rows[0].Required = false
-	return slices.Concat(more, []cli.Setting{f.replicas()}, f.base.TokenTable(), rows)
+	rows[0].Required = false // REDIS_URL
+	return slices.Concat(more, []cli.Setting{f.urls()}, f.base.TokenTable(), rows)
 }
 
-func (f *fleet) checkActing(in *cli.Input, needsHTTP bool) {
+func (f *fleet) checkActing(in *cli.Input) {
 	f.check(in)
 	switch {
-	case len(f.http) > 0 && f.base.AdminToken == "":
-		in.Fault("ADMIN_TOKEN: expected the replicas' token, since --http is given; it is not set")
-	case len(f.http) > 0:
-	case needsHTTP:
+	case len(f.http) == 0:
 		in.Fault("--http: expected URLs of replicas, such as http://10.0.0.7:8080; only a replica can do this")
-	case !in.Given("REDIS_URL"):
-		in.Fault("REDIS_URL or --http: expected one of the two; neither is set")
+	case f.base.AdminToken == "":
+		in.Fault("ADMIN_TOKEN: expected the replicas' token; it is not set")
 	}
 }
 
@@ -78,18 +75,17 @@ func pause() *cli.Command {
 	return &cli.Command{
 		Name: "rollcall pause",
 		About: `rollcall pause holds every leader, also those to come, until it is resumed or --for has
-passed. Devices are served and routed meanwhile. It writes to Redis, or with --http has
-a replica do it.
+passed. Devices are served and routed meanwhile. It writes to Redis.
 
   rollcall pause 'deployment 17' --for 30m`,
 		Arguments: "REASON", Mixed: true,
-		Settings: f.acting(
-			cli.Setting{Name: "for", Value: cli.Duration(&length, time.Second, 30*24*time.Hour),
+		Settings: append([]cli.Setting{
+			{Name: "for", Value: cli.Duration(&length, time.Second, 30*24*time.Hour),
 				Meaning: "how long; without it, until rollcall resume"},
-			cli.Setting{Name: "who", Value: cli.Text(&p.Who),
-				Meaning: "who pauses, for those who find it; without it, user and host"}),
+			{Name: "who", Value: cli.Text(&p.Who),
+				Meaning: "who pauses, for those who find it; without it, user and host"}}, f.table()...),
 		Check: func(in *cli.Input) {
-			f.checkActing(in, false)
+			f.check(in)
 			if arguments(in, 1, 1, "a reason, in quotes, for those who find the sweeping held") {
 				if p.Why = in.Args[0]; p.Why == "" {
 					in.Fault("expected a reason that says something")
@@ -102,27 +98,18 @@ a replica do it.
 			if length > 0 {
 				p.Until = time.Now().Add(length).Round(time.Second)
 			}
-			var err error
-			if len(f.http) > 0 {
-				q := url.Values{"who": {p.Who}, "why": {p.Why}}
-				if length > 0 {
-					q.Set("for", length.String())
+			err := f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
+				text, err := json.Marshal(p)
+				if err != nil {
+					return err
 				}
-				err = f.post(ctx, "/api/v1/pause", q, &struct{}{})
-			} else {
-				err = f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
-					text, err := json.Marshal(p)
-					if err != nil {
-						return err
-					}
-					if err := c.Data.Set(ctx, keys.Paused(), text, length).Err(); err != nil {
-						return err
-					}
-					tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why,
-						Until: p.Until})
-					return nil
-				})
-			}
+				if err := c.Data.Set(ctx, keys.Paused(), text, length).Err(); err != nil {
+					return err
+				}
+				tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why,
+					Until: p.Until})
+				return nil
+			})
 			if err != nil {
 				return err
 			}
@@ -167,26 +154,20 @@ func (f *fleet) write(ctx context.Context, do func(c *connect.Clients, keys guar
 func resume() *cli.Command {
 	var f fleet
 	return &cli.Command{
-		Name: "rollcall resume",
-		About: `rollcall resume ends a pause. That there is none is no failure. It writes to Redis, or
-with --http has a replica do it.`,
-		Settings: f.acting(),
-		Check:    func(in *cli.Input) { f.checkActing(in, false) },
+		Name:     "rollcall resume",
+		About:    `rollcall resume ends a pause. That there is none is no failure. It writes to Redis.`,
+		Settings: f.table(),
+		Check:    f.check,
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()
-			var err error
-			if len(f.http) > 0 {
-				err = f.post(ctx, "/api/v1/resume", nil, &struct{}{})
-			} else {
-				err = f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
-					n, err := c.Data.Del(ctx, keys.Paused()).Result()
-					if n > 0 {
-						tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
-					}
-					return err
-				})
-			}
+			err := f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
+				n, err := c.Data.Del(ctx, keys.Paused()).Result()
+				if n > 0 {
+					tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -206,7 +187,7 @@ func resign() *cli.Command {
 		About: `rollcall resign has the leader give up the lease, so that another replica leads. It needs
 --http with the leader's URL, or those of all replicas: the leader is found among them.`,
 		Settings: f.acting(),
-		Check:    func(in *cli.Input) { f.checkActing(in, true) },
+		Check:    f.checkActing,
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()

@@ -27,7 +27,11 @@ when it runs, and what was last wrong with what the device sent.
 			}
 		},
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			found, err := r.Find(ctx, imei)
+			s, err := r.Status(ctx)
+			if err != nil {
+				return err
+			}
+			found, err := r.Find(ctx, s, imei)
 			if err != nil {
 				return err
 			}
@@ -76,7 +80,11 @@ gone or still here, and shows the records of the eviction log that name it.
 			}
 		},
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			answer, err := r.Why(ctx, id)
+			s, err := r.Status(ctx)
+			if err != nil {
+				return err
+			}
+			answer, err := r.Why(ctx, s, id)
 			if err != nil {
 				return err
 			}

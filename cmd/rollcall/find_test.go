@@ -60,7 +60,7 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 		w.writes("dead", 0, other)
 		require.Equal(t, cli.ExitOK, w.answer(&why, "why", other))
 		require.Equal(t, inspect.Kept, why.Verdict, "nobody leads")
-		require.Contains(t, why.Sentence, "But nothing is swept: Nobody leads")
+		require.Contains(t, why.Sentence, "But nothing is swept: No replica is alive, so nobody leads")
 		require.False(t, ask[inspect.Found](w, "find", other).Alive)
 
 		one := w.replica("one")
@@ -121,7 +121,7 @@ func TestWhyOfAnEntryThatIsHeldBySilenceAlone(t *testing.T) {
 		why := ask[inspect.Why](w, "why", other)
 		require.Equal(t, inspect.WillGo, why.Verdict)
 		require.Equal(t, "gap", why.Hold.Reason)
-		require.Contains(t, why.Sentence, "will go once sweeping goes on, unless dead beats: dead has no heartbeat. Now nothing is swept: Sweeping is held (gap)")
+		require.Contains(t, why.Sentence, "will go once sweeping goes on, unless dead beats: dead has no heartbeat. Now nothing is swept: the fleet has just started")
 	})
 }
 

@@ -55,7 +55,7 @@ func (f *fleet) layout() guard.Layout {
 	return guard.Layout{Prefix: f.prefix}
 }
 
-func (f *fleet) replicas() cli.Setting {
+func (f *fleet) urls() cli.Setting {
 	return cli.Setting{
 		Name: "http",
 		Value: func(v string) error {

@@ -218,7 +218,7 @@ func TestWhatARuleWillTakeIsToldWithWhatHoldsIt(t *testing.T) {
 		requireWhy(inspect.WillGo, "will go once sweeping goes on, unless it changes")
 		require.NoError(t, one.jan.Resume(ctx))
 		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli()).Err())
-		requireWhy(inspect.WillGo, "nothing is deleted for ")
+		requireWhy(inspect.WillGo, "sweeping begins in ")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -26,24 +27,8 @@ func showInstances(w io.Writer, s inspect.Status, width int) error {
 		if !in.Started.IsZero() {
 			running = inspect.Short(s.Now.Sub(in.Started))
 		}
-		remarks := in.Differs
-		if in.Old {
-			remarks = join(remarks, "plain writer: not healed")
-		}
-		if in.Doubt != nil {
-			remarks = join(remarks, "doubted: "+in.Doubt.Reason)
-		}
-		if in.BadIndex {
-			remarks = join(remarks, "its index is no set")
-		}
-		if in.Knows.Refused != "" || len(in.Knows.Failing) > 0 || len(in.Knows.Files) > 0 {
-			remarks = join(remarks, "has trouble, see above")
-		}
-		if led := s.Leads(in.ID); led != "" {
-			remarks = join(led, remarks)
-		}
-		rows = append(rows, []string{or(in.ID), devices, alive(s, in), or(remarks), ago(in.LastBeat, s.Now),
-			or(in.ExpiresIn), running, or(shortVersion(in.Version)), or(in.TTL), or(in.Interval)})
+		rows = append(rows, []string{or(in.ID), devices, alive(s, in), or(strings.Join(s.Remarks(in), ", ")), ago(in.LastBeat, s.Now),
+			or(in.ExpiresIn), running, or(inspect.Version(in.Version)), or(in.TTL), or(in.Interval)})
 	}
 	fmt.Fprintln(w)
 	return cli.Columns(w, fitting(rows, width, 4)...)
@@ -57,18 +42,6 @@ func alive(s inspect.Status, in inspect.Instance) string {
 		return "late"
 	}
 	return "yes"
-}
-
-// shortVersion of an untagged build is its commit; + : with changes.
-func shortVersion(v string) string {
-	hash, build := inspect.Commit(v)
-	switch {
-	case hash == "":
-		return v
-	case build != "":
-		return hash[:8] + "+"
-	}
-	return hash[:8]
 }
 
 // fitting drops columns on the right, down to least, until the table fits; 0: any width.

@@ -10,18 +10,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
-func TestAVersionOfNoReleaseIsItsCommit(t *testing.T) {
-	t.Parallel()
-	for version, short := range map[string]string{
-		"v0.0.0-20261126053012-4b9f82ba1234":         "4b9f82ba",
-		"v0.1.1-0.20261126053012-4b9f82ba1234+dirty": "4b9f82ba+",
-		"v0.1.0-rc.1.0.20261126053012-4b9f82ba1234":  "4b9f82ba",
-		"v0.1.0": "v0.1.0", "(devel)": "(devel)", "v0.1.0-rc.1": "v0.1.0-rc.1", "": "",
-	} {
-		require.Equal(t, short, shortVersion(version), version)
-	}
-}
-
 func TestAnInstanceIsLateAfterOneAndAHalfIntervals(t *testing.T) {
 	t.Parallel()
 	s := inspect.Status{Now: now, Instances: []inspect.Instance{

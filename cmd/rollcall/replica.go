@@ -8,11 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
-	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 )
 
 const replicaTimeout = 5 * time.Second
@@ -22,22 +20,6 @@ func statusOf(ctx context.Context, base string) (s console.Status, err error) {
 	defer cancel()
 	_, err = request(ctx, http.MethodGet, base+"/api/v1/status", "", &s)
 	return s, err
-}
-
-func askReplica(ctx context.Context, base string) (inspect.Replica, error) {
-	s, err := statusOf(ctx, base)
-	if err != nil {
-		return inspect.Replica{}, err
-	}
-	p := inspect.Replica{
-		Instance: s.Instance, Version: s.Version, Leading: s.Janitor.Leading, Passes: s.Janitor.Sweeps,
-		Knows: s.Knows(),
-	}
-	_, p.Address, _ = strings.Cut(base, "://")
-	p.Address = p.Address[strings.LastIndex(p.Address, "@")+1:] // a password may precede it
-	p.Interval, _ = time.ParseDuration(s.Registry.Interval)     // zero if it cannot be parsed
-	p.TTL, _ = time.ParseDuration(s.Registry.TTL)
-	return p, nil
 }
 
 type refusal struct {

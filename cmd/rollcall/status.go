@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,35 +26,44 @@ each instance and in what it differs, and what was last evicted. With --http rep
 are asked too: also if Redis does not answer.
 
   rollcall status --http http://10.0.0.7:8080,http://10.0.0.8:8080`,
-		Settings: append([]cli.Setting{f.replicas()}, f.table()...),
+		Settings: append([]cli.Setting{f.urls()}, f.table()...),
 		Check:    f.check,
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			err := f.ask(f.runStatus)(ctx, stdout, stderr)
 			if err == nil || errors.Is(err, cli.ErrNo) || len(f.http) == 0 || ctx.Err() != nil {
 				return err
 			}
-			return cmp.Or(f.showReplicas(ctx, stdout), err)
+			said := f.replicas(ctx)
+			if f.json {
+				return cmp.Or(writeJSON(stdout, map[string]any{"replicas": said}), err)
+			}
+			return cmp.Or(showReplicas(stdout, said, nil), err)
 		},
 		Notes: exitsNo + " That is: there is no fleet.",
 	}
 }
 
 func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-	s, err := f.status(ctx, r)
+	s, err := r.Status(ctx)
 	if err != nil {
 		return err
 	}
-	if f.json {
-		err = writeJSON(w, whole(s))
-	} else if s.Empty() {
+	switch {
+	case f.json:
+		err = writeJSON(w, whole(s, f.replicas(ctx)...))
+	case s.Empty():
 		text := "look at REDIS_URL and --prefix, or start a replica"
 		if others := r.OtherFleets(ctx); len(others) > 0 {
 			text = "there is one under " + strings.Join(others, ", ") + ": --prefix names it"
 		}
 		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; %s", f.base.Redis,
 			r.Layout().Prefix, text)
-	} else {
+	default:
 		err = showStatus(w, s)
+	}
+	if err == nil && !f.json && len(f.http) > 0 {
+		fmt.Fprintln(w)
+		err = showReplicas(w, f.replicas(ctx), &s)
 	}
 	if err == nil && s.Empty() {
 		err = cli.ErrNo
@@ -61,41 +71,46 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	return err
 }
 
-func whole(s inspect.Status) any {
+func whole(s inspect.Status, said ...answer) any {
 	return struct {
 		inspect.Status
 		Problems []inspect.Finding `json:"problems"`
-	}{s, s.Findings()}
+		Replicas []answer          `json:"replicas,omitempty"`
+	}{s, s.Findings(), said}
 }
 
-// showReplicas is for when Redis does not answer the tool.
-func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
-	type replica struct {
-		Address  string            `json:"address"`
-		Instance string            `json:"instance,omitempty"`
-		Version  string            `json:"version,omitempty"`
-		Leads    bool              `json:"leads"`
-		Ready    bool              `json:"ready"`
-		NotReady string            `json:"not_ready,omitempty"`
-		Says     []inspect.Finding `json:"says,omitempty"`
-		Error    string            `json:"error,omitempty"`
-	}
-	all := make([]replica, len(f.http))
+// answer is a replica's, by HTTP.
+type answer struct {
+	Address  string            `json:"address"`
+	Instance string            `json:"instance,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Leads    bool              `json:"leads"`
+	Ready    bool              `json:"ready"`
+	NotReady string            `json:"not_ready,omitempty"`
+	Says     []inspect.Finding `json:"says,omitempty"`
+	Error    string            `json:"error,omitempty"` // it does not answer
+}
+
+// replicas asks all at once.
+func (f *fleet) replicas(ctx context.Context) []answer {
+	all := make([]answer, len(f.http))
 	var asking conc.WaitGroup
 	for i, base := range f.http {
 		asking.Go(func() {
 			s, err := statusOf(ctx, base)
-			all[i] = replica{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
+			all[i] = answer{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
 				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady, Says: s.Knows().Findings(s.Instance, time.Now())}
 			if err != nil {
-				all[i] = replica{Address: hostOf(base), Error: err.Error()}
+				all[i] = answer{Address: hostOf(base), Error: err.Error()}
 			}
 		})
 	}
 	asking.Wait()
-	if f.json {
-		return writeJSON(w, map[string]any{"replicas": all})
-	}
+	return all
+}
+
+// showReplicas also names those that are not in Redis; in: what Redis has, or nil.
+func showReplicas(w io.Writer, all []answer, in *inspect.Status) error {
 	rows := [][]string{{"REPLICA", "INSTANCE", "READY", "SAYS"}}
 	for _, p := range all {
 		ready, says := "yes", ""
@@ -104,6 +119,9 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 		}
 		if p.Leads {
 			says = "leads"
+		}
+		if in != nil && !slices.ContainsFunc(in.Instances, func(i inspect.Instance) bool { return i.ID == p.Instance }) {
+			says = join(says, "not in this Redis, or cut off from it")
 		}
 		for _, f := range p.Says {
 			says = join(says, strings.TrimSuffix(strings.TrimPrefix(f.Sentence, p.Instance+": "), "."))
@@ -114,33 +132,6 @@ func (f *fleet) showReplicas(ctx context.Context, w io.Writer) error {
 		rows = append(rows, []string{p.Address, or(p.Instance), ready, or(says)})
 	}
 	return cli.Columns(w, rows...)
-}
-
-// status adds the replicas that were named; that one does not answer is part of the answer.
-func (f *fleet) status(ctx context.Context, r *inspect.Reader) (inspect.Status, error) {
-	type answer struct {
-		inspect.Replica
-		error
-	}
-	// All at once: one that hangs takes no time from the others, nor from Redis.
-	answers := make([]answer, len(f.http))
-	var asking conc.WaitGroup
-	for i, url := range f.http {
-		asking.Go(func() { answers[i].Replica, answers[i].error = askReplica(ctx, url) })
-	}
-	s, err := r.Status(ctx)
-	asking.Wait()
-	if err != nil {
-		return s, err
-	}
-	for _, a := range answers {
-		if a.error != nil { // a replica that is gone is what one looks for
-			s.Unanswered = append(s.Unanswered, a.Error())
-			continue
-		}
-		s.Add(a.Replica)
-	}
-	return s, nil
 }
 
 func showStatus(w io.Writer, s inspect.Status) error {
@@ -221,17 +212,13 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	err := cli.Columns(w, append(rows,
+	return cli.Columns(w, append(rows,
 		[]string{"sweeping", sweeping},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
 		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
 			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),
 			inspect.Megabytes(s.Redis.Memory),
 			limit)})...)
-	for _, text := range s.Unanswered {
-		err = cmp.Or(err, line(w, "no answer: %s", text))
-	}
-	return err
 }
 
 func join(a, b string) string {

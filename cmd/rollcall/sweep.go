@@ -40,7 +40,7 @@ several partitions each leader that is named sweeps its own.
 			cli.Setting{Name: "dry-run", Default: "false", Switch: true, Value: cli.Bool(&dry),
 				Meaning: "judge and report, delete nothing"}),
 		Check: func(in *cli.Input) {
-			f.checkActing(in, true)
+			f.checkActing(in)
 			if owner != "" && !in.Given("REDIS_URL") {
 				in.Fault("REDIS_URL: expected the fleet's Redis, to look whether --owner lives; it is not set")
 			}

@@ -42,6 +42,7 @@ var (
 // however many ask.
 type questions struct {
 	reader  *inspect.Reader
+	fleet   *fleet
 	ctx     context.Context // ends when the server stops; set before the first request
 	asked   *semaphore.Weighted
 	doctors *semaphore.Weighted
@@ -59,9 +60,9 @@ type lately struct {
 	value any
 }
 
-func newQuestions(r *inspect.Reader) *questions {
+func newQuestions(r *inspect.Reader, f *fleet) *questions {
 	return &questions{
-		reader: r, ctx: context.Background(), asked: semaphore.NewWeighted(mostAsked),
+		reader: r, fleet: f, ctx: context.Background(), asked: semaphore.NewWeighted(mostAsked),
 		doctors: semaphore.NewWeighted(1), answers: map[string]lately{}, of: map[netip.Prefix]int{},
 	}
 }
@@ -151,7 +152,11 @@ func (q *questions) find(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	found, err := ask(req.Context(), q, req.RemoteAddr, "find "+imei, func(ctx context.Context) (inspect.Found, error) {
-		return q.reader.Find(ctx, imei)
+		last, err := q.fleet.now(ctx, askCall)
+		if err != nil {
+			return inspect.Found{}, err
+		}
+		return q.reader.Find(ctx, last.status, imei)
 	})
 	switch {
 	case err != nil:
@@ -210,7 +215,11 @@ func (q *questions) tellWhy(ctx context.Context, remote, key string) (inspect.Wh
 		return inspect.Why{}, badRequest("key: expected an IMEI, or the name of a key that a rule sweeps")
 	}
 	return ask(ctx, q, remote, "why "+key, func(ctx context.Context) (inspect.Why, error) {
-		return q.reader.Why(ctx, key)
+		last, err := q.fleet.now(ctx, askCall)
+		if err != nil {
+			return inspect.Why{}, err
+		}
+		return q.reader.Why(ctx, last.status, key)
 	})
 }
 

@@ -122,7 +122,8 @@ func newHTTP(cfg HTTPConfig) *HTTP {
 	})
 	if cfg.Client != nil {
 		reader := inspect.New(cfg.Client, cfg.Layout)
-		s.fleet, s.questions = newFleet(reader), newQuestions(reader)
+		s.fleet = newFleet(reader)
+		s.questions = newQuestions(reader, s.fleet)
 		mux.HandleFunc("GET /api/v1/devices/{imei}", s.questions.find)
 		mux.HandleFunc("GET /api/v1/why", s.questions.why)
 		mux.HandleFunc("GET /api/v1/doctor", s.questions.doctor)

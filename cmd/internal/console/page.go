@@ -27,7 +27,7 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"ago": ago, "span": span, "seconds": seconds, "count": count,
+	"ago": ago, "span": inspect.Short, "seconds": seconds, "count": count,
 	"outcome": outcome, "leaders": leaders, "held": held,
 	"clock": clock, "one": one,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -218,27 +218,14 @@ func ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	if now.Sub(t) < time.Second {
-		return "just now"
-	}
-	return span(now.Sub(t).Truncate(time.Second)) + " ago"
+	return inspect.Ago(now.Sub(t).Truncate(time.Second))
 }
 
-func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
-
-// span uses two units at most.
-func span(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		return fmt.Sprintf("%dm %02ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh %02dm", int(d.Hours()), int(d.Minutes())%60)
+func seconds(s float64) string {
+	if d := time.Duration(s * float64(time.Second)); d > time.Second {
+		return inspect.Short(d)
 	}
-	return fmt.Sprintf("%d days", int(d.Hours())/24)
+	return fmt.Sprintf("%.0fms", 1000*s)
 }
 
 func one(n int64, singular, plural string) string {

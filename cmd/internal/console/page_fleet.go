@@ -289,30 +289,28 @@ type instanceRow struct {
 func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int64) instanceRow {
 	row := instanceRow{
 		ID: in.ID, Name: newReplicaName(in.ID, in.Address), Devices: "?", Life: in.Life(), Left: in.ExpiresIn,
-		Beat: beaten(s.Now, in.LastBeat), Version: in.Version, Short: shortVersion(in.Version),
+		Version: in.Version, Short: inspect.Version(in.Version),
 	}
 	if in.Devices >= 0 {
 		row.Devices = count(in.Devices)
 		row.Share = math.Round(1000*float64(in.Devices)/float64(most)) / 10
 	}
 	if !in.Started.IsZero() {
-		row.Running = coarse(s.Now.Sub(in.Started))
+		row.Running = inspect.Short(s.Now.Sub(in.Started))
 	}
-	var remarks []string
-	add := func(is bool, text string) {
-		if is {
-			remarks = append(remarks, text)
-		}
+	if !in.LastBeat.IsZero() {
+		row.Beat = strings.Replace(inspect.Ago(s.Now.Sub(in.LastBeat).Truncate(time.Second)), "just ", "", 1)
 	}
-	add(!in.Alive && len(in.SilentIn) == 0, "silent")
-	if in.Doubt != nil {
-		add(true, "doubted: "+in.Doubt.Reason)
+	remarks := s.Remarks(in)
+	switch {
+	case !in.Alive && len(in.SilentIn) == 0:
+		remarks = slices.Insert(remarks, 0, "silent")
+	case s.Late(in):
+		remarks = slices.Insert(remarks, 0, "late")
 	}
-	add(s.Late(in), "late")
-	add(in.Differs != "", in.Differs)
-	add(s.Leads(in.ID) != "", s.Leads(in.ID))
-	add(in.ID == own, "this replica")
-	add(in.Old, "plain writer: not healed")
+	if in.ID == own {
+		remarks = append(remarks, "this replica")
+	}
 	row.Remarks = strings.Join(remarks, " · ")
 	switch oddity(s, in) {
 	case 0:
@@ -323,42 +321,6 @@ func newInstanceRow(s *inspect.Status, in inspect.Instance, own string, most int
 		row.Class = "leads"
 	}
 	return row
-}
-
-func beaten(now, at time.Time) string {
-	switch age := now.Sub(at); {
-	case at.IsZero():
-		return ""
-	case age < time.Second:
-		return "now"
-	default:
-		return span(age.Truncate(time.Second))
-	}
-}
-
-// coarse uses one unit.
-func coarse(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours())/24)
-}
-
-// shortVersion is an untagged commit's hash.
-func shortVersion(v string) string {
-	if hash, build := inspect.Commit(v); hash != "" {
-		return hash[:7] + strings.Replace(build, "+dirty", "+", 1)
-	}
-	const most = 14
-	if r := []rune(v); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return v
 }
 
 type reportTable struct {

@@ -252,11 +252,9 @@ func TestAnInstanceIsOneLineWithWhatIsRemarkableFirst(t *testing.T) {
 	}
 	require.Equal(t, []string{"ingest-1: silent", "ingest-3: late · this replica", "ingest-9: leads", "ingest-2: ",
 		"ingest-10: "}, got)
-	require.Equal(t, "4b9f82b+", rows[3].Short)
+	require.Equal(t, "4b9f82ba+", rows[3].Short)
 	require.InDelta(t, 50, rows[3].Share, 0.01)
 	require.InDelta(t, 100, rows[4].Share, 0.01)
-	require.Equal(t, "v1.2.3", shortVersion("v1.2.3"))
-	require.Equal(t, "a-version-of-…", shortVersion("a-version-of-its-own"))
 }
 
 func TestThePageOfAThousandInstancesIsMadeQuickly(t *testing.T) {

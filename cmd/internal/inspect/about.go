@@ -119,11 +119,11 @@ func (a About) of(h Heartbeat) bool {
 	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
 }
 
-func (a About) replica(id string) Replica {
-	p := Replica{Instance: id, Version: a.Version, Address: a.Address, Passes: a.Passes, Knows: a.Knows}
-	p.Interval, _ = time.ParseDuration(a.Interval)
-	p.TTL, _ = time.ParseDuration(a.TTL)
-	return p
+// times are 0 if unknown.
+func (a About) times() (ttl, interval time.Duration) {
+	interval, _ = time.ParseDuration(a.Interval)
+	ttl, _ = time.ParseDuration(a.TTL)
+	return ttl, interval
 }
 
 // settings prefers a description to a heartbeat, which is less exact on a slow network; 0: unknown.
@@ -132,8 +132,8 @@ func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration
 	if !h.Alive || ttl <= 0 || !a.of(h) {
 		return ttl, 0
 	}
-	p := a.replica("")
-	return cmp.Or(p.TTL, ttl), p.Interval
+	said, interval := a.times()
+	return cmp.Or(said, ttl), interval
 }
 
 const longestAbout = 16 << 10

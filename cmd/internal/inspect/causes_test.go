@@ -71,10 +71,10 @@ func TestAFullRedisIsTheFirstProblemAndTheCause(t *testing.T) {
 	require.Equal(t, "memory", s.Findings()[0].Name)
 	require.Contains(t, s.Findings()[0].Sentence, "registrations and telemetry are refused, and so are ticks")
 	require.Equal(t, Wrong, l.check("memory").Level)
-	why, err := New(l.Client, l.keys).Why(ctx, "356307042441013")
+	why, err := New(l.Client, l.keys).Why(ctx, s, "356307042441013")
 	require.NoError(t, err)
 	require.Contains(t, why.Sentence, "Redis is full, and refuses writes, so registrations are refused")
-	found, err := New(l.Client, l.keys).Find(ctx, "356307042441013")
+	found, err := New(l.Client, l.keys).Find(ctx, s, "356307042441013")
 	require.NoError(t, err)
 	require.Contains(t, found.Sentence, "Redis is full, and refuses writes, so registrations are refused")
 
@@ -175,18 +175,6 @@ func TestARightThatLacksForASampleHidesNothingElse(t *testing.T) {
 	require.Equal(t, "passes:registry", s.Findings()[0].Name)
 	require.Equal(t, Wrong, l.check("rights:hscan").Level)
 	require.Equal(t, Wrong, l.check("passes:registry").Level)
-}
-
-func TestAReplicaThatIsCutOffIsToldToLookAtItsWayToRedis(t *testing.T) {
-	t.Parallel()
-	s := Status{Leader: &Leader{Instance: "one"}}
-	s.Add(Replica{Instance: "two", Interval: time.Second, TTL: 3 * time.Second})
-	i := slices.IndexFunc(s.Findings(), func(p Finding) bool { return p.Name == "elsewhere" })
-	require.GreaterOrEqual(t, i, 0)
-	require.Equal(t, "two answers by HTTP: not in this Redis, or cut off from it.", s.Findings()[i].Sentence)
-	require.Contains(t, s.Findings()[i].Do, "way to Redis")
-	require.NotContains(t, names(s), "heartbeats:silent")
-	require.NotContains(t, names(s), "settings")
 }
 
 func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {

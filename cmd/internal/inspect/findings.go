@@ -107,7 +107,6 @@ func init() { // some refer to others
 		{"settings", "runbook.md#settings", ofFleet, false, settings},
 		{"replicas", "runbook.md#rollcallshrank", ofFleet, false, replicas},
 		{"heartbeats", "runbook.md#rollcallownerdied", ofFleet, false, heartbeats},
-		{"elsewhere", "runbook.md#rollcallheartbeatsfail", ofFleet, false, elsewhereOnes},
 		{"failing", "runbook.md#rollcallheartbeatsfail", ofFleet, false, failing},
 		{"losses", "runbook.md#rollcallownerdied", ofFleet, false, lost},
 		{"doubts", "", ofFleet, false, doubted},

@@ -188,7 +188,7 @@ func programs(_ context.Context, p *patient) ([]Finding, error) {
 func settings(_ context.Context, p *patient) ([]Finding, error) {
 	var differ []string
 	for _, in := range p.s.Instances {
-		if in.Differs != "" && in.Differs != elsewhere && len(in.SilentIn) == 0 {
+		if in.Differs != "" && len(in.SilentIn) == 0 {
 			differ = append(differ, in.ID+" ("+in.Differs+")")
 		}
 	}
@@ -242,7 +242,7 @@ func heartbeats(_ context.Context, p *patient) ([]Finding, error) {
 			partly, where = append(partly, in.ID), append(where, in.ID+" ("+in.Differs+")")
 		case p.s.Late(in):
 			late = append(late, in.ID)
-		case !in.Alive && in.Devices != 0 && in.Differs != elsewhere && in.Doubt == nil:
+		case !in.Alive && in.Devices != 0 && in.Doubt == nil:
 			silent = append(silent, in.ID)
 			if left += in.left; in.left < 0 {
 				left = -1 << 40
@@ -290,20 +290,6 @@ func its(ids []string, its, their string) string {
 		return its
 	}
 	return their
-}
-
-func elsewhereOnes(_ context.Context, p *patient) ([]Finding, error) {
-	var away []string
-	for _, in := range p.s.Instances {
-		if in.Differs == elsewhere {
-			away = append(away, in.ID)
-		}
-	}
-	if len(away) == 0 {
-		return nil, nil
-	}
-	return warning("Look at its way to Redis, and at its REDIS_URL.", "%s by HTTP: %s",
-		list(away, "answers", "answer"), elsewhere)
 }
 
 // failing is what replicas have written of themselves, of many the same once.

@@ -24,6 +24,18 @@ func TestDurationsAreWrittenAsPeopleReadThem(t *testing.T) {
 	require.Equal(t, "98h", span(98*time.Hour), "programs read Go's syntax")
 }
 
+func TestAVersionOfNoReleaseIsItsCommit(t *testing.T) {
+	t.Parallel()
+	for version, short := range map[string]string{
+		"v0.0.0-20261126053012-4b9f82ba1234":         "4b9f82ba",
+		"v0.1.1-0.20261126053012-4b9f82ba1234+dirty": "4b9f82ba+",
+		"v0.1.0-rc.1.0.20261126053012-4b9f82ba1234":  "4b9f82ba",
+		"v0.1.0": "v0.1.0", "(devel)": "(devel)", "v0.1.0-rc.1": "v0.1.0-rc.1", "": "",
+	} {
+		require.Equal(t, short, Version(version), version)
+	}
+}
+
 func TestAHeartbeatOfAnyWriterIsRead(t *testing.T) {
 	t.Parallel()
 	h := heartbeat("1893596645000/18935965120000000000000007", 60*time.Second)

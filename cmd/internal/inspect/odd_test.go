@@ -90,7 +90,9 @@ func TestWhyDoesNotClaimThatAnEvictionOfLongAgoIsTheLastWord(t *testing.T) {
 		t.Parallel()
 		l := setup(t, w)
 		why := func() string {
-			found, err := New(l.Client, l.keys).Why(t.Context(), "356307042441013")
+			s, err := New(l.Client, l.keys).Status(t.Context())
+			require.NoError(t, err)
+			found, err := New(l.Client, l.keys).Why(t.Context(), s, "356307042441013")
 			require.NoError(t, err)
 			require.Equal(t, Evicted, found.Verdict)
 			return found.Sentence

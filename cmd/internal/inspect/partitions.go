@@ -3,7 +3,6 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/partition"
 )
 
@@ -27,8 +25,6 @@ type Partitions struct {
 	Largest int             `json:"largest"` // by entries
 	Most    int64           `json:"most_entries"`
 	Unread  []int           `json:"unread,omitempty"`
-
-	passes map[string][]janitor.Report
 }
 
 // Leads lists an instance's partitions.
@@ -67,24 +63,6 @@ func (p *Partitions) Leads(instance string) []int {
 		}
 	}
 	return nil
-}
-
-func (s *Status) led(p Replica) {
-	of := s.Partitions
-	i := slices.IndexFunc(of.Leaders, func(l Leads) bool { return l.Instance == p.Instance })
-	if i < 0 {
-		return
-	}
-	of.Leaders[i].Address = p.Address
-	if of.passes == nil {
-		of.passes = map[string][]janitor.Report{}
-	}
-	of.passes[p.Instance] = p.Passes
-	var all []janitor.Report
-	for _, l := range of.Leaders {
-		all = append(all, of.passes[l.Instance]...)
-	}
-	s.Passes = partition.Sum(all)
 }
 
 // Numbers formats partitions for people: 0-3, 7.

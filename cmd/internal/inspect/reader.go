@@ -27,7 +27,6 @@ type Reader struct {
 	number  int
 	single  bool    // of one partition
 	history history // of its eviction log
-
 }
 
 // New returns a Reader. The caller keeps the client.
@@ -57,16 +56,6 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("inspect: time of the server: %w", err)
 	}
 	return now, nil
-}
-
-// Other partitions may answer although this one does not.
-func (r *Reader) nowSoon(ctx context.Context) (time.Time, error) {
-	if r.single {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, reachTimeout)
-		defer cancel()
-	}
-	return r.now(ctx)
 }
 
 // exec leaves answers about absent or mistyped keys empty.

@@ -36,7 +36,6 @@ type Status struct {
 	Damaged    []Damaged          `json:"damaged,omitempty"`
 	Unreadable []string           `json:"unreadable,omitempty"`
 	Unread     []Unread           `json:"unread,omitempty"`
-	Unanswered []string           `json:"unanswered,omitempty"`
 
 	own         Instance           // a replica that no key names; its Knows counts
 	parts       []glance           // those that answer; none: one, from the fields above
@@ -109,6 +108,26 @@ func (s *Status) Late(i Instance) bool {
 	}
 	return i.Alive && interval > 0 && !i.LastBeat.IsZero() && s.Now.Sub(i.LastBeat) > interval*3/2 &&
 		!s.full() && s.refused() == nil
+}
+
+// Remarks are what distinguishes an instance, but for whether it is alive and late.
+func (s *Status) Remarks(i Instance) (all []string) {
+	add := func(is bool, text string) {
+		if is {
+			all = append(all, text)
+		}
+	}
+	led := s.Leads(i.ID)
+	add(led != "", led)
+	add(i.Differs != "", i.Differs)
+	add(i.Old, "plain writer: not healed")
+	if i.Doubt != nil {
+		add(true, "doubted: "+i.Doubt.Reason)
+	}
+	add(i.BadIndex, "its index is no set")
+	k := i.Knows
+	add(k.Refused != "" || len(k.Failing)+len(k.Files) > 0, "has trouble, see above")
+	return all
 }
 
 // Last is a sweep's last eviction.
@@ -378,45 +397,23 @@ func (s *Status) full() bool {
 	return !r.evicts() && (r.full() || !s.Heard && near)
 }
 
-// Replica describes a replica.
-type Replica struct {
-	Instance, Version, Address string
-	Interval, TTL              time.Duration
-	Leading                    bool
-	Passes                     []janitor.Report
-	Knows                      Knows
-}
-
-// elsewhere is the remark on a replica that answers by HTTP.
-const elsewhere = "not in this Redis, or cut off from it"
-
-// Add adds a description.
-func (s *Status) Add(p Replica) {
-	i := slices.IndexFunc(s.Instances, func(in Instance) bool { return in.ID == p.Instance })
-	if i < 0 {
-		s.Instances = append(s.Instances,
-			Instance{ID: p.Instance, Devices: -1, Differs: elsewhere})
-		i = len(s.Instances) - 1
+// describe adds what an instance has written of itself.
+func (s *Status) describe(in *Instance, a About) {
+	in.Program, in.Version, in.Address, in.Knows = a.Program, a.Version, a.Address, a.Knows
+	if s.Leader != nil && s.Leader.Instance == in.ID {
+		s.Leader.Address = a.Address
 	}
-	s.describe(&s.Instances[i], p)
-}
-
-func (s *Status) describe(in *Instance, p Replica) {
-	if s.Leader != nil && s.Leader.Instance == p.Instance {
-		s.Leader.Address = p.Address
-		if s.Partitions == nil {
-			s.Passes = p.Passes
+	if of := s.Partitions; of != nil {
+		if i := slices.IndexFunc(of.Leaders, func(l Leads) bool { return l.Instance == in.ID }); i >= 0 {
+			of.Leaders[i].Address = a.Address
 		}
 	}
-	if s.Partitions != nil {
-		s.led(p)
+	ttl, interval := a.times()
+	if interval > 0 {
+		in.Interval, in.TTL = span(interval), span(ttl)
 	}
-	in.Version, in.Address, in.Knows = p.Version, p.Address, p.Knows
-	if p.Interval > 0 {
-		in.Interval, in.TTL = span(p.Interval), span(p.TTL)
-	}
-	if want := s.Witness.Interval; want > 0 && p.Interval > 0 && p.Interval != want && in.Differs == "" {
-		in.Differs = "interval " + Short(p.Interval) + ", fleet " + Short(want)
+	if want := s.Witness.Interval; want > 0 && interval > 0 && interval != want && in.Differs == "" {
+		in.Differs = "interval " + Short(interval) + ", fleet " + Short(want)
 	}
 }
 

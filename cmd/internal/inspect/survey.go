@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // survey assembles a status.
@@ -234,6 +235,7 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		all[id] = s.beat(id)
 	}
 	st.Witness.settle(all, abouts)
+	var passes []janitor.Report // of all leaders
 	for _, id := range ids {
 		about, said := abouts[id]
 		in := s.instance(id, all[id], about, &st)
@@ -241,13 +243,15 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 			if !all[id].Alive { // somebody else may be there by now
 				about.Address = ""
 			}
-			st.describe(&in, about.replica(id))
-			in.Program = about.Program
+			st.describe(&in, about)
 			if st.Leads(id) != "" {
-				st.UnderWay = append(st.UnderWay, about.UnderWay...)
+				st.UnderWay, passes = append(st.UnderWay, about.UnderWay...), append(passes, about.Passes...)
 			}
 		}
 		st.Instances = append(st.Instances, in)
+	}
+	if st.Passes = passes; st.Partitions != nil {
+		st.Passes = partition.Sum(passes)
 	}
 	if st.young() {
 		st.Hold.Young = true // also in st.parts

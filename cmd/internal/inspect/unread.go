@@ -140,18 +140,6 @@ func (f reached) err() error {
 	return &UnreadError{Servers: f.unread}
 }
 
-func (r *Reader) unreadOf(ctx context.Context, id string, part *Reader, parts []*Reader, err error) error {
-	to, unknown := r.reach(ctx, parts)
-	if unknown != nil || to.answers(part) {
-		return err
-	}
-	return to.lacking(id, part)
-}
-
-func (f reached) lacking(id string, part *Reader) error {
-	return &UnreadError{f.unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, part.number)}
-}
-
 func (f reached) answers(part *Reader) bool { return slices.Contains(f.parts, part) }
 
 // Away returns a sentence for each master of a Redis Cluster that does not answer.

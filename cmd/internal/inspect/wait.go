@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // A Condition reports whether a fleet is as asked for, with a sentence.
@@ -16,11 +15,11 @@ type Condition func(ctx context.Context) (bool, string, error)
 
 // Led reports whether a replica leads each partition and has begun its term.
 func (r *Reader) Led(ctx context.Context) (bool, string, error) {
-	s, err := r.state(ctx)
+	s, err := r.Status(ctx)
 	if err != nil {
 		return false, "", err
 	}
-	for _, f := range s.findings("leader") {
+	for _, f := range s.findings("leader", "writes", "memory") {
 		if f.stops {
 			return s.except(false, f.Sentence)
 		}
@@ -29,7 +28,7 @@ func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 		return s.except(true, fmt.Sprintf("each of %d partitions has a leader", len(s.parts)))
 	}
 	if s.Leader == nil {
-		return false, s.Stopped().Sentence, nil
+		return false, "nobody leads", nil
 	}
 	return true, s.Leader.Instance + " leads", nil
 }
@@ -41,42 +40,6 @@ func (s *Status) except(yes bool, sentence string) (bool, string, error) {
 	}
 	away := strings.TrimPrefix((&UnreadError{Servers: s.Unread}).Error(), "inspect: ")
 	return false, away + "; of the rest: " + sentence, nil
-}
-
-// state is a status without instances: what decides about sweeping.
-func (r *Reader) state(ctx context.Context) (Status, error) {
-	parts, to, err := r.reachParts(ctx)
-	if err != nil {
-		return Status{}, err
-	}
-	return r.stateOf(ctx, parts, to, to.parts)
-}
-
-func (r *Reader) stateOf(ctx context.Context, parts []*Reader, to reached, of []*Reader) (s Status, err error) {
-	s.Unread = to.unread
-	var pause *janitor.Pause
-	var left time.Duration
-	if to.fleet {
-		if pause, left, err = r.pause(ctx); err != nil {
-			return s, err
-		}
-	}
-	s.parts, err = each(ctx, of, func(ctx context.Context, part *Reader) (glance, error) {
-		now, err := part.now(ctx)
-		if err != nil {
-			return glance{}, err
-		}
-		return part.glance(ctx, now, pause, left)
-	})
-	if err != nil {
-		return s, err
-	}
-	first := s.parts[0]
-	s.Now, s.Leader, s.Hold, s.Witness, s.Heard = first.now, first.leader, first.hold, first.witness, first.heard
-	if len(parts) > 1 && len(of) > 1 {
-		s.Partitions = &Partitions{Count: len(parts)}
-	}
-	return s, nil
 }
 
 // Converging returns whether the registry is true and will stay so: a replica leads, nothing stops

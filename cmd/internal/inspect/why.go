@@ -26,17 +26,29 @@ type Found struct {
 	Sentence  string    `json:"sentence"`
 }
 
-// Find returns a device's owner, and whether it lives.
-func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
-	fleet := r
+// partOf returns the partition of an id, and the status as far as it is about that.
+func (r *Reader) partOf(ctx context.Context, s Status, id string) (*Reader, Status, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
-		return Found{}, err
+		return nil, s, err
 	}
-	r = parts[guard.PartitionOf(imei, len(parts))]
-	now, err := r.nowSoon(ctx)
+	k := guard.PartitionOf(id, len(parts))
+	if s.lacks(k) {
+		return nil, s, &UnreadError{s.Unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, k)}
+	}
+	s.parts = slices.DeleteFunc(slices.Clone(s.glances()), func(g glance) bool { return g.number != k })
+	if len(s.parts) == 0 { // the fleet was divided meanwhile
+		return nil, s, fmt.Errorf("inspect: the fleet has %d partitions now: ask again", len(parts))
+	}
+	s.Hold = s.parts[0].hold
+	return parts[k], s, nil
+}
+
+// Find returns a device's owner, and whether it lives, in a fleet of this status.
+func (r *Reader) Find(ctx context.Context, s Status, imei string) (Found, error) {
+	r, s, err := r.partOf(ctx, s, imei)
 	if err != nil {
-		return Found{}, fleet.unreadOf(ctx, imei, r, parts, err)
+		return Found{}, err
 	}
 	f, there, err := r.find(ctx, imei)
 	if err != nil {
@@ -50,9 +62,9 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 	case f.Owner == "" && there:
 		f.Sentence = "nobody holds " + imei + ": its entry is empty"
 	case f.Owner == "":
-		f.Sentence = "nobody holds " + imei + r.refusing(ctx, now)
+		f.Sentence = "nobody holds " + imei + s.refusing()
 	case f.Alive:
-		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, now))
+		f.Sentence = fmt.Sprintf("%s holds %s; it %s", f.Owner, imei, lives(f, s.Now))
 	default:
 		f.Sentence = fmt.Sprintf("the entry of %[2]s names %[1]s, which has no heartbeat: it is dead or cut off",
 			f.Owner, imei)
@@ -62,16 +74,17 @@ func (r *Reader) Find(ctx context.Context, imei string) (Found, error) {
 }
 
 // refusing ends a sentence about a device without an entry.
-func (r *Reader) refusing(ctx context.Context, now time.Time) string {
-	w, err := r.witness(ctx)
-	if err == nil {
-		err = r.refusal(ctx, w, now)
-	}
-	if err == nil || !answered(err) {
+func (s *Status) refusing() string {
+	means, _ := Cause(s.refused())
+	if means == "" {
 		return ""
 	}
-	means, _ := Cause(err)
 	return "; " + means + ", so registrations are refused: a device without an entry may be connected all the same"
+}
+
+// lacks reports whether a partition cannot be read.
+func (s *Status) lacks(k int) bool {
+	return slices.ContainsFunc(s.Unread, func(u Unread) bool { return slices.Contains(u.Partitions, k) })
 }
 
 func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
@@ -130,31 +143,19 @@ type Why struct {
 	Unread    []Unread       `json:"unread,omitempty"`
 }
 
-// Why explains why a device's entry, or a key that a rule sweeps, exists or not. It reads what it
-// has not read yet of its partition's eviction log. If a server of a Redis Cluster does not answer,
-// the error is an [UnreadError] if the entry would be there, and nil otherwise.
-func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
-	w := Why{ID: id, Records: []Record{}}
+// Why explains why a device's entry, or a key that a rule sweeps, exists or not, in a fleet of this
+// status. It reads what it has not read yet of its partition's eviction log. If a server of a Redis
+// Cluster does not answer, the error is an [UnreadError] if the entry would be there, and nil
+// otherwise.
+func (r *Reader) Why(ctx context.Context, s Status, id string) (Why, error) {
+	w := Why{ID: id, Records: []Record{}, Unread: s.Unread}
 	fleet := r
-	parts, err := r.parts(ctx)
+	r, s, err := r.partOf(ctx, s, id)
 	if err != nil {
 		return w, err
 	}
-	r = parts[guard.PartitionOf(id, len(parts))]
 	if r.single {
 		w.Partition = &r.number
-	}
-	to, err := fleet.reach(ctx, parts)
-	if err != nil {
-		return w, err
-	}
-	if !to.answers(r) {
-		return w, to.lacking(id, r)
-	}
-	w.Unread = to.unread
-	s, err := fleet.stateOf(ctx, parts, to, []*Reader{r})
-	if err != nil {
-		return w, err
 	}
 	now, stopped := s.Now, s.Stopped()
 	w.Hold = s.Hold
@@ -167,8 +168,9 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 	if w.Records, oldest, err = r.history.of(ctx, r, id, now); err != nil {
 		return w, err
 	}
-	if !isDevice(id) && r != parts[0] && to.answers(parts[0]) { // other keys are swept with the first partition
-		more, _, err := parts[0].history.of(ctx, parts[0], id, now)
+	if divided := fleet.divided.Load(); r.number > 0 && !isDevice(id) && !s.lacks(0) {
+		first := (*divided)[0] // sweeps all other keys
+		more, _, err := first.history.of(ctx, first, id, now)
 		if err != nil {
 			return w, err
 		}
@@ -198,7 +200,7 @@ func (r *Reader) Why(ctx context.Context, id string) (Why, error) {
 		w.Verdict = Unknown
 		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, now) +
 			"; its owner took it out (its socket closed), or it was never there, or Redis lost it: then its " +
-			"owner puts it back within one HEARTBEAT_INTERVAL" + r.refusing(ctx, now)
+			"owner puts it back within one HEARTBEAT_INTERVAL" + s.refusing()
 		return w, nil
 	}
 	w.Verdict, w.Owner = Evicted, w.Records[0].Owner

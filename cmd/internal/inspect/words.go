@@ -55,10 +55,14 @@ func Ago(d time.Duration) string {
 // pseudo is the version that Go derives from a commit without a tag.
 var pseudo = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.*\.)?\d{14}-([0-9a-f]{8,})(\+.*)?$`)
 
-// Commit returns its hash and what follows it, such as "+dirty".
-func Commit(version string) (hash, build string) {
-	if m := pseudo.FindStringSubmatch(version); m != nil {
-		return m[1], m[2]
+// Version is short: of an untagged build it is the commit; + : with changes.
+func Version(v string) string {
+	m := pseudo.FindStringSubmatch(v)
+	switch {
+	case m == nil:
+		return v
+	case m[2] != "":
+		return m[1][:8] + "+"
 	}
-	return "", ""
+	return m[1][:8]
 }
