@@ -207,7 +207,7 @@ func layoutOn(r connect.Redis) guard.Layout {
 	return guard.Layout{}
 }
 
-// divide names the keys, and says into how many parts they are divided.
+// divide stores the prefix of the keys, and the number of partitions.
 func (s *settings) divide() {
 	layout, partitions := s.division()
 	s.Prefix, s.Partitions = layout.Prefix, partitions

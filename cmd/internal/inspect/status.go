@@ -110,7 +110,7 @@ func (s *Status) Late(i Instance) bool {
 		!s.full() && s.refused() == nil
 }
 
-// Remarks are what distinguishes an instance, but for whether it is alive and late.
+// Remarks are how an instance differs from others. They do not repeat that it is dead or late.
 func (s *Status) Remarks(i Instance) (all []string) {
 	add := func(is bool, text string) {
 		if is {

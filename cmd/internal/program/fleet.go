@@ -110,7 +110,7 @@ func (f *Fleet) Check(in *cli.Input, name string, b *Base) {
 	}
 }
 
-// tagged is also asked once the server has said whether it is of a Cluster.
+// tagged is called again when it is known whether the server belongs to a Cluster.
 func (f *Fleet) tagged(name string, b *Base) error {
 	if b.Redis.Cluster == nil || f.Layout().OneSlot() {
 		return nil
