@@ -43,7 +43,7 @@ demo: ## Watch replicas die, join and stop under 300 simulated devices, for half
 	@cd cmd/ingest && exec go test -count=1 -run '^TestShow$$' -watched
 
 cleanup-demo: ## Watch the clean-up worker beside a made-up shop that leaks, for a quarter of a minute
-	@go run ./cmd/cleanup demo
+	@cd cmd/cleanup && exec go test -count=1 -run '^TestShow$$' -watched
 
 availability: ## Watch who can take work while apps, a replica, Redis and Postgres die, for half a minute (on a private Postgres and Redis)
 	@REDIS_SERVER=$$(scripts/redis) POSTGRES_BIN=$$(scripts/postgres) && export REDIS_SERVER POSTGRES_BIN && \

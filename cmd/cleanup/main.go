@@ -26,15 +26,14 @@ REDIS_URL; with the built-in rules MONGODB_URI too. A rule deletes only if it sa
   cleanup check      looks whether the rules fit the keys that are there
   cleanup plan       shows what would go, and why; writes nothing
   cleanup why KEY    shows what each rule finds of one key
-  cleanup rules      lists the packs of rules; cleanup rules NAME prints one
-  cleanup demo       shows the worker beside a shop that leaks`,
+  cleanup rules      lists the packs of rules; cleanup rules NAME prints one`,
 		Settings: s.table(),
 		Prefixes: prefixes,
 		Check:    s.check,
 		Notes: `SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage, settings or
 rules.`,
-		Commands: []*cli.Command{check(), plan(), why(), listRules(), demoCommand()},
+		Commands: []*cli.Command{check(), plan(), why(), listRules()},
 	}
 	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
@@ -19,13 +23,22 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
-func demoCommand() *cli.Command {
-	return &cli.Command{
-		Name: "cleanup demo",
-		About: `cleanup demo shows in a quarter of a minute what the worker does beside a shop that leaks
-carts. Redis is inside the demo. Nothing listens beyond this machine.`,
-		Run:   func(ctx context.Context, stdout, _ io.Writer) error { return playDemo(ctx, stdout) },
-		Notes: "Exit status: 0 if exactly the orphans went, 1 if not or interrupted, 2 on wrong arguments.",
+// watched is for make cleanup-demo.
+var watched = flag.Bool("watched", false, "print TestShow as it happens")
+
+// TestShow is the demonstration of what the worker does beside a shop that leaks carts. Redis is
+// inside it.
+func TestShow(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	to := io.Writer(&out)
+	if *watched {
+		to = os.Stdout
+	}
+	require.NoError(t, playDemo(t.Context(), to), &out)
+	if !*watched {
+		require.Contains(t, out.String(), "the rule is held (mass_failure)")
+		require.Contains(t, out.String(), "Exactly the orphans went")
 	}
 }
 
