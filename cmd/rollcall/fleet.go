@@ -4,17 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"time"
-
-	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
-	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
@@ -96,16 +92,6 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 			return f.advised(err)
 		}
 		defer func() { _ = clients.Close() }()
-		// A password may change while log --follow or wait is running.
-		files, err := reload.New(reload.Config{Files: clients.Files, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		watched, stop := context.WithCancel(ctx)
-		var watcher conc.WaitGroup
-		defer watcher.Wait()
-		defer stop()
-		watcher.Go(func() { _ = files.Run(watched) })
 		reader := inspect.New(clients.Data, f.layout())
 		return f.advised(memberByMember(ctx, reader, do(ctx, reader, stdout)))
 	}

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -49,7 +50,8 @@ func loaded(args ...string) (*Redis, error) {
 // insider is a program's clients, with files that are watched.
 type insider struct {
 	*Clients
-	log *process.Buffer
+	log   *process.Buffer
+	files *reload.Files
 }
 
 func inside(t *testing.T, args ...string) *insider {
@@ -59,12 +61,8 @@ func inside(t *testing.T, args ...string) *insider {
 	c, err := Open(t.Context(), r, time.Second)
 	require.NoError(t, err)
 	i := &insider{Clients: c, log: &process.Buffer{}}
-	w, err := reload.New(reload.Config{Files: c.Files, Logger: slog.New(slog.NewTextHandler(i.log, nil))})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-done); require.NoError(t, c.Close()) })
+	i.files = reload.New(slog.New(slog.NewTextHandler(i.log, nil)), prometheus.NewRegistry(), c.Files...)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return i
 }
 
@@ -78,8 +76,10 @@ func (i *insider) reaches(ctx context.Context) (errs error) {
 
 func (i *insider) awaitLog(t *testing.T, text string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Count(i.log.String(), text) == n }, patience,
-		5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		i.files.Status()
+		return strings.Count(i.log.String(), text) == n
+	}, patience, 5*time.Millisecond)
 }
 
 const (

@@ -243,7 +243,7 @@ type Clients struct {
 	Embedded string // its address, if used
 	// Unverified means that Redis' certificate is not checked.
 	Unverified bool
-	// Files have the credentials. Unwatched, their first contents stay in use.
+	// Files have the credentials.
 	Files []reload.Watched
 
 	mini *miniredis.Miniredis

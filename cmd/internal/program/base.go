@@ -105,8 +105,8 @@ func (b *Base) TokenTable() []cli.Setting {
 	}
 }
 
-// Tokens returns the administrator's current tokens, up to two, and the file to watch if they are
-// in one.
+// Tokens returns the administrator's current tokens, up to two, and the file that they are in, if
+// there is one.
 func (b *Base) Tokens() (now func() []string, file []reload.Watched, err error) {
 	if b.adminTokenFile == "" {
 		var tokens []string

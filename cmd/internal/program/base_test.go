@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -74,12 +75,7 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 	tokens, files, err := b.Tokens()
 	require.NoError(t, err)
 	var log process.Buffer
-	w, err := reload.New(reload.Config{Files: files, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	defer func() { cancel(); require.NoError(t, <-done) }()
+	w := reload.New(slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry(), files...)
 
 	isOne := func(token string) bool { return slices.Contains(tokens(), token) }
 	write := func(text string, until func() bool) {
@@ -87,7 +83,7 @@ func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
 		waittest.Until(t, 5*time.Millisecond, until, text)
 	}
 	require.True(t, isOne("0123456789-first"))
-	write("short", func() bool { return strings.Contains(log.String(), "the former value stands") })
+	write("short", func() bool { w.Status(); return strings.Contains(log.String(), "the former value stands") })
 	require.Contains(t, log.String(), "at least 16 characters")
 	require.True(t, isOne("0123456789-first"))
 	require.False(t, isOne("short"))

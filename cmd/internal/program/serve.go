@@ -71,10 +71,10 @@ type Core struct {
 	Log       *slog.Logger
 	Metrics   *prometheus.Registry
 	Traces    *tracing.Tracing
-	Files     []reload.Watched // are reread
+	Files     []reload.Watched // of the program's own settings
 	program   Program
 	inspector *connect.Inspector
-	files     *reload.Watcher
+	files     *reload.Files
 	began     time.Time
 	draining  atomic.Bool
 }
@@ -149,12 +149,7 @@ func (c *Core) assemble(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	c.files, err = reload.New(reload.Config{
-		Files: slices.Concat(files, c.Clients.Files, c.Files), Logger: c.Log, Registerer: c.Metrics,
-	})
-	if err != nil {
-		return err
-	}
+	c.files = reload.New(c.Log, c.Metrics, slices.Concat(files, c.Clients.Files, c.Files)...)
 	page := console.HTTPConfig{
 		Addr: b.HTTPAddr, Hosts: b.HTTPHosts, Tokens: tokens, Janitor: c.Janitor,
 		Program: p.Name, Client: c.Clients.Data, Layout: c.Registry.Layout(), Status: c.status, Page: p.Page,
@@ -175,7 +170,6 @@ func (c *Core) parts() []Part {
 	all := []Part{
 		{"http", c.HTTP.Run, cmp.Or(c.program.HTTPStops, 10)},
 		{"inspector", c.inspector.Run, 4},
-		{"files", c.files.Run, 4},
 		{"janitor", c.Janitor.Run, 4},
 	}
 	if c.program.Fleet.Partitions == 0 {

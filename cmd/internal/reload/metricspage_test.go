@@ -21,7 +21,6 @@ func TestTheMetricsPageShowsTheMetricsOfFiles(t *testing.T) {
 	f, err := Open("REDIS_PASSWORD_FILE", Line, path)
 	require.NoError(t, err)
 	r := metricspage.NewRecorder()
-	_, err = New(Config{Files: []Watched{f}, Logger: slog.Default(), Registerer: r})
-	require.NoError(t, err)
+	New(slog.Default(), r, f)
 	metricspage.Check(t, "../../../", "Settings in files", r, *update)
 }

@@ -1,18 +1,13 @@
-// Package reload reads files at start, and again when they change, so that a password changes
-// without a restart.
+// Package reload reads values kept in files where they are used, so that a password changes without
+// a restart.
 //
 //	password, err := reload.Open("REDIS_PASSWORD_FILE", reload.Line, path)
-//	w, err := reload.New(reload.Config{Files: []reload.Watched{password}, Logger: log})
-//	go w.Run(ctx)                  // looks once a second
-//	login(user, password.Get())    // as last read
-//
-// # Accepted values
+//	login(user, password.Get())    // as the file has it
 //
 // It compares contents, not times or inodes, so a file may be replaced in any way: by renaming, by
 // swapping a symbolic link above it as in a Kubernetes volume, or in place. For a missing, empty or
-// malformed value the former one is kept, a warning is logged once, and a metric shows it. A file
-// that is written in place may be read half-way through. So a new value has to be present at two
-// looks, or prove itself ([File.Prove]): a server refuses half a password.
+// malformed value, or one that does not prove itself ([File.Prove]), the former one is kept; [Files]
+// logs that once, and has a metric.
 //
 // The files of one value are read one after the other, so a swap in between can combine parts that
 // do not belong together: parse has to notice.
@@ -34,6 +29,12 @@ import (
 
 const most = 1 << 20
 
+// A look is at most once in every, and a trial takes trialTime at most.
+const (
+	every     = time.Second
+	trialTime = 3 * time.Second
+)
+
 // File is a value kept in files. It is safe for concurrent use.
 type File[T any] struct {
 	setting string
@@ -41,7 +42,8 @@ type File[T any] struct {
 	parse   func(texts []string) (T, error)
 	prove   func(context.Context, T) error
 
-	seen []string // at the last look, which alone uses it
+	looking sync.Mutex
+	looked  time.Time // by whoever has looking
 
 	mu    sync.Mutex
 	texts []string    // of value
@@ -60,46 +62,44 @@ func Open[T any](setting string, parse func(texts []string) (T, error), paths ..
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
 	f.accept(texts, value)
+	f.looked = time.Now()
 	return f, nil
 }
 
 // Prove makes every new value pass try before it is accepted, at each look until it does. Call it
-// before the File is watched.
+// before Get.
 func (f *File[T]) Prove(try func(context.Context, T) error) { f.prove = try }
 
-// Get returns the value accepted last.
+// Get returns the value that the files had within the last second, or the last that was accepted.
+// It may wait for a trial.
 func (f *File[T]) Get() T {
+	f.look()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.value
 }
 
-func (f *File[T]) look(ctx context.Context) (taken bool, err error) {
-	taken, err = f.take(ctx)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-	return taken, err
-}
-
-func (f *File[T]) take(ctx context.Context) (bool, error) {
+func (f *File[T]) look() {
+	if !f.looking.TryLock() { // somebody does
+		return
+	}
+	defer f.looking.Unlock()
+	if time.Since(f.looked) < every {
+		return
+	}
 	texts, value, err := f.read()
-	before := f.seen
-	f.seen = texts
-	switch {
-	case err != nil || slices.Equal(texts, f.texts): // only look writes texts
-		return false, err
-	case f.prove != nil:
-		if err := f.prove(ctx, value); err != nil {
-			return false, err
-		}
-	case !slices.Equal(texts, before): // somebody may still be writing
-		return false, nil
+	changed := err == nil && !slices.Equal(texts, f.texts) // only look writes texts
+	if changed && f.prove != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), trialTime)
+		defer cancel()
+		err = f.prove(ctx, value)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.accept(texts, value)
-	return true, nil
+	f.looked = time.Now()
+	if f.err = err; changed && err == nil {
+		f.accept(texts, value)
+	}
 }
 
 func (f *File[T]) accept(texts []string, value T) {
@@ -126,7 +126,9 @@ func (f *File[T]) read() (texts []string, value T, err error) {
 	return texts, value, err
 }
 
-func (f *File[T]) status() Status {
+// Status returns the state as of a look within the last second.
+func (f *File[T]) Status() Status {
+	f.look()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := Status{Setting: f.setting, Since: f.since}

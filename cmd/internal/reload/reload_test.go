@@ -62,33 +62,28 @@ func (v *volume) swap(files map[string]string) {
 	require.NoError(v.t, os.Rename(v.path("..data_tmp"), v.path("..data")))
 }
 
-// bench has a watched file in a bubble, whose time passes by itself.
+// bench has a file in a bubble, whose time passes by itself.
 type bench struct {
-	t       *testing.T
-	log     *process.Buffer
-	metrics *prometheus.Registry
-	watcher *Watcher
+	t     *testing.T
+	log   *process.Buffer
+	files *Files
 }
 
 func watch(t *testing.T, f Watched) *bench {
 	t.Helper()
-	b := &bench{t: t, log: &process.Buffer{}, metrics: prometheus.NewRegistry()}
-	var err error
-	b.watcher, err = New(Config{Files: []Watched{f}, Logger: slog.New(slog.NewTextHandler(b.log, nil)),
-		Registerer: b.metrics})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- b.watcher.Run(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-done) })
+	b := &bench{t: t, log: &process.Buffer{}}
+	b.files = New(slog.New(slog.NewTextHandler(b.log, nil)), prometheus.NewRegistry(), f)
 	return b
 }
 
-// looks waits until the file was looked at twice.
-func (b *bench) looks() { time.Sleep(2*every + every/2); synctest.Wait() }
+// looks returns the state after a look.
+func (b *bench) looks() Status {
+	time.Sleep(every)
+	return b.files.Status()[0]
+}
 
 func (b *bench) failing() float64 {
-	return testutil.ToFloat64(b.watcher.failing.WithLabelValues("SECRET_FILE"))
+	return testutil.ToFloat64(b.files.failing.WithLabelValues("SECRET_FILE"))
 }
 
 func TestAValueIsReadAgainHoweverItsFileIsReplaced(t *testing.T) {
@@ -118,23 +113,23 @@ func TestAValueIsReadAgainHoweverItsFileIsReplaced(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "first", f.Get())
 				b := watch(t, f)
-				began := b.watcher.Status()[0].Since
-				b.looks()
-				require.Equal(t, []Status{{Setting: "SECRET_FILE", Since: began}}, b.watcher.Status())
+				began := b.files.Status()[0].Since
+				require.Equal(t, Status{Setting: "SECRET_FILE", Since: began}, b.looks())
 				require.Empty(t, b.log.String())
 				if replace == nil {
 					v.swap(map[string]string{"secret": "second\r\n"})
 				} else {
 					replace(t, path, "second\r\n")
 				}
-				b.looks()
-				require.Equal(t, "second", f.Get())
+				require.Equal(t, "first", f.Get(), "one look a second")
+				time.Sleep(every)
+				require.Equal(t, "second", f.Get(), "whoever uses it reads it")
+				st := b.looks()
 				require.Equal(t, 1, strings.Count(b.log.String(), "its new value is in use"))
-				st := b.watcher.Status()[0]
 				require.True(t, st.Since.After(began))
 				require.Empty(t, st.Error)
 				require.InDelta(t, float64(st.Since.UnixMilli())/1000,
-					testutil.ToFloat64(b.watcher.since.WithLabelValues("SECRET_FILE")), 0.001)
+					testutil.ToFloat64(b.files.since.WithLabelValues("SECRET_FILE")), 0.001)
 				require.NotContains(t, b.log.String(), "second")
 			})
 		})
@@ -167,7 +162,7 @@ func TestWhatCannotBeUsedLeavesTheFormerValueAndIsToldOnce(t *testing.T) {
 				b.looks()
 				require.Equal(t, "first", f.Get())
 				require.Equal(t, 1.0, b.failing())
-				require.NotEmpty(t, b.watcher.Status()[0].Error)
+				require.NotEmpty(t, b.looks().Error)
 				require.Equal(t, 1, strings.Count(b.log.String(), "the former value stands"), b.log.String())
 				require.Contains(t, b.log.String(), "SECRET_FILE")
 				require.NotContains(t, b.log.String(), "geheim")
@@ -180,28 +175,6 @@ func TestWhatCannotBeUsedLeavesTheFormerValueAndIsToldOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Half of a file may be read while somebody writes it.
-func TestAValueThatNothingProvesHasToStandForTwoLooks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "secret")
-		write(t, path, "first")
-		f, err := Open("SECRET_FILE", Line, path)
-		require.NoError(t, err)
-		for _, text := range []string{"sec", "secon", "second"} {
-			write(t, path, text)
-			taken, err := f.look(t.Context())
-			require.NoError(t, err)
-			require.False(t, taken)
-			require.Equal(t, "first", f.Get())
-		}
-		taken, err := f.look(t.Context())
-		require.NoError(t, err)
-		require.True(t, taken)
-		require.Equal(t, "second", f.Get())
-	})
 }
 
 func TestAValueIsInUseWhenItHasProvedItself(t *testing.T) {
@@ -282,6 +255,6 @@ func TestTheNextEndOfACertificateIsTold(t *testing.T) {
 		write(t, path, text)
 		f, err := Open("FILE", func([]string) (string, error) { return "", nil }, path)
 		require.NoError(t, err)
-		require.Equal(t, want, f.status().Ends)
+		require.Equal(t, want, f.Status().Ends)
 	}
 }
