@@ -36,3 +36,12 @@ func TestAFreshReplicaIsWellAndSaysWhenSweepingBegins(t *testing.T) {
 	require.Contains(t, page, `<a href="docs/simulate.md">be a device</a>`)
 	require.Contains(t, page, connect.EmbeddedNotice)
 }
+
+func TestAnEmptySetOfAllowedDevicesIsAFinding(t *testing.T) {
+	t.Parallel()
+	p := serving(t, "--device-authority=set")
+	p.Await(func() bool {
+		_, page := p.Get("/")
+		return strings.Contains(page, "the set devices:allowed is empty: no device is served")
+	}, "the page names it")
+}

@@ -54,6 +54,17 @@ func (r *replica) refuseDivided(ctx context.Context) (known bool, err error) {
 	return err == nil || redis.IsPermissionError(err), nil // a user without that right is in no such fleet
 }
 
+// allowedEvery is how often the set of allowed devices is looked at: an empty one is a finding.
+const allowedEvery = 10 * time.Second
+
+func (r *replica) countAllowed(ctx context.Context) error {
+	for pause := time.Duration(0); r.settings.deviceAuthority == allowedSet && wait.For(ctx, pause); pause = allowedEvery {
+		n, err := r.Clients.Data.SCard(ctx, gateway.Allowed).Result()
+		r.nobody.Store(err == nil && n == 0)
+	}
+	return nil
+}
+
 func (r *replica) serveDevices(ctx context.Context) error {
 	if !r.settings.devices() {
 		return nil

@@ -28,6 +28,7 @@ type replica struct {
 	certificate *gateway.Certificate        // for devices; nil: none use TLS
 	maxConns    int                         // INGEST_MAX_CONNS, or less by the descriptor limit
 	devices     atomic.Pointer[net.TCPAddr] // nil until a listener is open
+	nobody      atomic.Bool                 // DEVICE_AUTHORITY=set, and the set is empty
 }
 
 // serve stops sockets of devices before the registry, and commands before those: what waits for an
@@ -54,6 +55,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) error {
 				{Name: "commands", Run: program.Accepted(r.Registry.Status, r.commands.Run), Tenths: 1},
 				{Name: "devices", Run: r.serveDevices, Tenths: 4},
 				{Name: "partitions", Run: r.checkDivided, Tenths: 4},
+				{Name: "allowed", Run: r.countAllowed, Tenths: 4},
 			}
 		},
 		Status: func(st console.Status) console.Stated { return r.status(st) },

@@ -52,6 +52,7 @@ func (r *replica) status(base console.Status) replicaStatus {
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()
 	}
+	st.NobodyAllowed = r.nobody.Load()
 	st.NotReady = r.notReady(st.Time, st.Registry)
 	st.Ready = st.NotReady == ""
 	return st

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// After a refused login, the process opens one connection in refusedPause until none was
-	// refused for refusedFor. Otherwise each command of each device would bring one more.
+	// After a refused login, or one client too many, the process opens one connection in refusedPause
+	// until none was refused for refusedFor. Otherwise each command of each device would bring one more.
 	refusedPause = time.Second
 	refusedFor   = 3 * refusedPause
 )
@@ -30,7 +30,7 @@ type refusals struct {
 func (r *refusals) note(err error) {
 	// Redis answers a long command without a login by a protocol error, which names no cause: the next
 	// short one is told it.
-	if !redis.IsAuthError(err) || errors.As(err, new(refusedBefore)) || strings.Contains(err.Error(), "unauthenticated") {
+	if !redis.IsAuthError(err) && !redis.IsMaxClientsError(err) || errors.As(err, new(refusedBefore)) || strings.Contains(err.Error(), "unauthenticated") {
 		return
 	}
 	r.mu.Lock()

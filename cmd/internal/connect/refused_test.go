@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -38,6 +39,30 @@ func TestARefusedLoginIsTriedOnceASecondHoweverManyAsk(t *testing.T) {
 	require.LessOrEqual(t, log[0].Count, int64(25+time.Since(began)/refusedPause))
 
 	require.NoError(t, admin.ACLSetUser(t.Context(), "app", ">wrong").Err())
+	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+}
+
+func TestAServerWithAllItsClientsIsTriedOnceASecond(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin := server.Client().Conn()
+	defer func() { require.NoError(t, admin.Close()) }()
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "1").Err())
+	var target Redis
+	require.NoError(t, target.Parse("redis://"+server.Addr()))
+	clients, err := Open(t.Context(), &target, time.Second)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, clients.Close()) }()
+	began := time.Now()
+	for range 300 {
+		require.Error(t, clients.Data.Set(t.Context(), "k", 1, 0).Err())
+	}
+	stats, err := admin.InfoMap(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	rejected, err := strconv.Atoi(stats["Stats"]["rejected_connections"])
+	require.NoError(t, err)
+	require.LessOrEqual(t, rejected, 10+int(time.Since(began)/refusedPause))
+	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "100").Err())
 	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
 }
 

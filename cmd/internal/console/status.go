@@ -27,8 +27,8 @@ type Status struct {
 	// Certificates are shown to others, by setting: when they expire.
 	Certificates map[string]time.Time `json:"certificates,omitempty"`
 
-	// Failing are the program's own parts, and their errors.
-	Failing map[string]string `json:"failing,omitempty"`
+	// NobodyAllowed means that a set of allowed devices is asked for, and is empty.
+	NobodyAllowed bool `json:"nobody_allowed,omitempty"`
 
 	Redis    connect.RedisStatus `json:"redis"`
 	Registry registry.Status     `json:"registry"`
@@ -44,13 +44,9 @@ func (s Status) common() Status { return s }
 func (s Status) Knows() inspect.Knows {
 	k := inspect.Knows{
 		Refused: s.Registry.Refused, Sockets: s.Registry.Devices, DryRun: s.Janitor.DryRun,
-		Failing: maps.Clone(s.Registry.Failing), Ends: maps.Clone(s.Certificates),
-		Files: map[string]string{},
+		Failing: s.Registry.Failing, Ends: maps.Clone(s.Certificates), Files: map[string]string{},
+		NobodyAllowed: s.NobodyAllowed,
 	}
-	if k.Failing == nil {
-		k.Failing = map[string]string{}
-	}
-	maps.Copy(k.Failing, s.Failing)
 	if len(k.Failing) == 0 { // otherwise that is why
 		k.NotReady = s.NotReady
 	}

@@ -42,6 +42,8 @@ type Knows struct {
 	Warnings []string             `json:"warnings,omitempty"`
 	Sockets  int                  `json:"sockets,omitempty"`
 	DryRun   bool                 `json:"dry_run,omitempty"`
+	// NobodyAllowed means that a set of allowed devices is asked for, and is empty.
+	NobodyAllowed bool `json:"nobody_allowed,omitempty"`
 }
 
 // Same ignores what changes all the time.
@@ -102,6 +104,10 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 		case left < soonExpired:
 			add("certificate:"+name, Warning, runbook, do, "the certificate of %s expires in %s", name, Short(left))
 		}
+	}
+	if k.NobodyAllowed {
+		add("allowed", Wrong, "runbook.md#rollcallshrank", "Fill the set: redis-cli SADD devices:allowed IMEI.",
+			"DEVICE_AUTHORITY is set, and the set devices:allowed is empty: no device is served")
 	}
 	if len(k.Lacks) > 0 {
 		add("rights", Wrong, "redis.md#rights", "rollcall doctor, with the replica's own user, says how to allow it.",

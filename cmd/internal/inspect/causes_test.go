@@ -177,6 +177,26 @@ func TestARightThatLacksForASampleHidesNothingElse(t *testing.T) {
 	require.Equal(t, Wrong, l.check("passes:registry").Level)
 }
 
+func TestWhatEachReplicaAndSweepReportsIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	away := func(sweep string) janitor.Report {
+		return janitor.Report{Sweep: sweep, Outcome: janitor.Failed, Error: "list the silent: connection refused"}
+	}
+	nobody := Knows{NobodyAllowed: true}
+	s := Status{Leader: &Leader{Instance: "one", Epoch: 1}, Heard: true,
+		Passes:    []janitor.Report{away("offline"), away("heartbeats"), {Sweep: "rooms", Outcome: janitor.Failed, Error: "no"}},
+		Instances: []Instance{{ID: "one", Alive: true, Knows: nobody}, {ID: "two", Alive: true, Knows: nobody}}}
+	var said []string
+	for _, f := range s.findings("passes", "failing") {
+		said = append(said, f.Sentence)
+	}
+	require.Equal(t, []string{
+		"one, two: DEVICE_AUTHORITY is set, and the set devices:allowed is empty: no device is served.",
+		"The last pass of offline, heartbeats failed: list the silent: connection refused.",
+		"The last pass of rooms failed: no.",
+	}, said)
+}
+
 func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

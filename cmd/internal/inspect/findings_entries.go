@@ -135,8 +135,16 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 		_, ofFleet := holdMeaning[r.Reason]
 		switch {
 		case r.Outcome == janitor.Failed:
-			found = append(found, Finding{Name: r.Sweep, Level: Wrong, stops: r.Sweep == "owners" || r.Sweep == "registry",
-				Sentence: fmt.Sprintf("The last pass of %s failed: %s.", r.Sweep, brief(r.Error))})
+			f := Finding{Name: r.Sweep, Level: Wrong, stops: r.Sweep == "owners" || r.Sweep == "registry",
+				Sentence: fmt.Sprintf("The last pass of %s failed: %s.", r.Sweep, brief(r.Error))}
+			same := slices.IndexFunc(found, func(o Finding) bool { // of a server that is away: said once
+				return o.Level == Wrong && strings.HasSuffix(o.Sentence, " failed: "+brief(r.Error)+".")
+			})
+			if same < 0 || f.stops != found[same].stops {
+				found = append(found, f)
+			} else {
+				found[same].Sentence = strings.Replace(found[same].Sentence, " failed: ", ", "+r.Sweep+" failed: ", 1)
+			}
 		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
 		case r.Reason == "mass_failure":
 			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "cleanup-runbook.md#cleanupabouttotakemost",
