@@ -125,6 +125,27 @@ func TestEachHoldReasonHasAHeadingInTheRunbook(t *testing.T) {
 	}
 }
 
+// A heading of the runbook is there once, and is that of an alert or of what the programs say.
+func TestTheRunbookHasNoHeadingThatNothingNames(t *testing.T) {
+	t.Parallel()
+	named := strings.ToLower(read(t, alerts))
+	walk(t, ".go", func(name, text string) {
+		if !strings.HasSuffix(name, "_test.go") {
+			named += text
+		}
+	})
+	seen := map[string]bool{}
+	for _, section := range strings.Split(read(t, "docs/runbook.md"), "\n### ")[1:] {
+		heading, _, _ := strings.Cut(section, "\n")
+		require.False(t, seen[heading], "%s is there twice", heading)
+		seen[heading] = true
+		anchor := strings.ToLower(heading)
+		if !slices.Contains(append(holdReasons(t), "unknown", "most", "refused"), anchor) { // of a finding with that name
+			require.Contains(t, named, "runbook.md#"+anchor, "nothing leads to %s", heading)
+		}
+	}
+}
+
 // What the programs say may name a heading, as in "runbook.md#gap". That has to be there.
 func TestWhatProgramsSayLeadsToHeadingsThatThereAre(t *testing.T) {
 	t.Parallel()
@@ -147,7 +168,7 @@ func TestWhatProgramsSayLeadsToHeadingsThatThereAre(t *testing.T) {
 	require.Positive(t, count)
 }
 
-func TestEachHeadingOfTheRunbookSaysMeaningImpactLookDoAndOver(t *testing.T) {
+func TestEachHeadingOfTheRunbookSaysMeaningImpactLookAndDo(t *testing.T) {
 	t.Parallel()
 	sections := strings.Split(read(t, "docs/runbook.md"), "\n### ")[1:]
 	require.Greater(t, len(sections), 20)
@@ -157,7 +178,7 @@ func TestEachHeadingOfTheRunbookSaysMeaningImpactLookDoAndOver(t *testing.T) {
 	for _, section := range sections {
 		name, text, _ := strings.Cut(section, "\n")
 		text = strings.ReplaceAll(text, "*Look and do*", "*Look* *Do*")
-		parts := []string{"*Meaning*", "*Look*", "*Do*", "*Over*"}
+		parts := []string{"*Meaning*", "*Look*", "*Do*"}
 		if name != strings.ToLower(name) { // all hold reasons have one impact
 			parts = append(parts, "*Impact*")
 		}

@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -70,16 +68,6 @@ func TestWhatIsNotUnderstoodOfARecordIsLeftEmpty(t *testing.T) {
 	r = record(redis.XMessage{ID: "7-2", Values: map[string]any{"keys": `["a"]`, "at": "1893596645000"}}, now)
 	require.Equal(t, []string{"a"}, r.Items)
 	require.Equal(t, time.UnixMilli(1893596645000), r.At)
-}
-
-func TestEachReasonOfAHoldHasItsHeadingInTheRunbook(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../../docs/runbook.md")
-	require.NoError(t, err)
-	for reason := range holdMeaning {
-		require.Contains(t, string(text), "\n### "+reason+"\n")
-	}
-	require.True(t, strings.Contains(string(text), "\n### paused\n"))
 }
 
 func TestARedisThatIsTooOldIsWrong(t *testing.T) {
