@@ -319,7 +319,7 @@ func (d *rider) board(ctx context.Context) error {
 	return nil
 }
 
-// read reads the next page, unless another rider has, and cuts off what is too far behind it.
+// read reads the next page unless another rider has, and cuts the pages that are too far behind.
 func (d *rider) read(ctx context.Context, c caller) error {
 	select {
 	case d.turn <- struct{}{}:
