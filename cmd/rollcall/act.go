@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -113,13 +112,12 @@ passed. Devices are served and routed meanwhile. It writes to Redis.
 			if err != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(stdout, map[string]any{"paused": p})
-			}
-			if length == 0 {
-				return line(stdout, "paused until it is resumed: rollcall resume ends it")
-			}
-			return line(stdout, "paused for %s, until %s", inspect.Short(length), p.Until.UTC().Format(time.RFC3339))
+			return f.reply(stdout, map[string]any{"paused": p}, false, func() error {
+				if length == 0 {
+					return line(stdout, "paused until it is resumed: rollcall resume ends it")
+				}
+				return line(stdout, "paused for %s, until %s", inspect.Short(length), p.Until.UTC().Format(time.RFC3339))
+			})
 		},
 		Notes: exits,
 	}
@@ -171,10 +169,7 @@ func resume() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(stdout, map[string]any{"paused": nil})
-			}
-			return line(stdout, "not paused")
+			return f.reply(stdout, map[string]any{"paused": nil}, false, func() error { return line(stdout, "not paused") })
 		},
 		Notes: exits,
 	}
@@ -194,11 +189,9 @@ func resign() *cli.Command {
 			if err := f.post(ctx, "/api/v1/resign", nil, &struct{}{}); err != nil {
 				return err
 			}
-			if f.json {
-				return writeJSON(stdout, map[string]any{"resigned": true})
-			}
-			_, err := fmt.Fprintln(stdout, "the leader has resigned")
-			return err
+			return f.reply(stdout, map[string]any{"resigned": true}, false, func() error {
+				return line(stdout, "the leader has resigned")
+			})
 		},
 		Notes: exits,
 	}

@@ -33,15 +33,7 @@ is a fleet. Rights are those of the user in REDIS_URL: give the replicas' own.
 			if err != nil {
 				return err
 			}
-			if f.json {
-				err = writeJSON(w, d)
-			} else {
-				err = showDiagnosis(w, d, all)
-			}
-			if err == nil && !d.OK {
-				err = cli.ErrNo
-			}
-			return err
+			return f.reply(w, d, !d.OK, func() error { return showDiagnosis(w, d, all) })
 		}),
 		Notes: exitsNo + " That is: something is wrong.",
 	}

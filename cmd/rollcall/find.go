@@ -35,20 +35,13 @@ when it runs, and what was last wrong with what the device sent.
 			if err != nil {
 				return err
 			}
-			if f.json {
-				if err = writeJSON(w, found); err == nil && found.Owner == "" {
-					err = cli.ErrNo
+			return f.reply(w, found, found.Owner == "", func() error {
+				err := line(w, "%s", found.Sentence)
+				if err == nil && found.Fault != nil {
+					err = showFault(w, *found.Fault)
 				}
 				return err
-			}
-			err = line(w, "%s", found.Sentence)
-			if err == nil && found.Fault != nil {
-				err = showFault(w, *found.Fault)
-			}
-			if err == nil && found.Owner == "" {
-				err = cli.ErrNo
-			}
-			return err
+			})
 		}),
 		Notes: exitsNo + " That is: nobody holds it.",
 	}
@@ -88,15 +81,7 @@ gone or still here, and shows the records of the eviction log that name it.
 			if err != nil {
 				return err
 			}
-			if f.json {
-				err = writeJSON(w, answer)
-			} else {
-				err = showWhy(w, answer)
-			}
-			if err == nil && answer.Verdict == inspect.Unknown {
-				err = cli.ErrNo
-			}
-			return err
+			return f.reply(w, answer, answer.Verdict == inspect.Unknown, func() error { return showWhy(w, answer) })
 		}),
 		Notes: exitsNo + " That is: nobody knows.",
 	}

@@ -20,6 +20,19 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// reply writes v in JSON, or shows it. no: that is the answer.
+func (f *fleet) reply(w io.Writer, v any, no bool, show func() error) (err error) {
+	if f.json {
+		err = writeJSON(w, v)
+	} else {
+		err = show()
+	}
+	if err == nil && no {
+		err = cli.ErrNo
+	}
+	return err
+}
+
 func writeLines[T any](w io.Writer, all []T) error {
 	lines := json.NewEncoder(printable.Writer(w))
 	lines.SetEscapeHTML(false)

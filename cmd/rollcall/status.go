@@ -48,27 +48,26 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	if err != nil {
 		return err
 	}
-	switch {
-	case f.json:
-		err = writeJSON(w, whole(s, f.replicas(ctx)...))
-	case s.Empty():
+	said := f.replicas(ctx)
+	return f.reply(w, whole(s, said...), s.Empty(), func() error {
+		if err := f.showStatus(ctx, r, w, s); err != nil || len(said) == 0 {
+			return err
+		}
+		fmt.Fprintln(w)
+		return showReplicas(w, said, &s)
+	})
+}
+
+func (f *fleet) showStatus(ctx context.Context, r *inspect.Reader, w io.Writer, s inspect.Status) error {
+	if s.Empty() {
 		text := "look at REDIS_URL and --prefix, or start a replica"
 		if others := r.OtherFleets(ctx); len(others) > 0 {
 			text = "there is one under " + strings.Join(others, ", ") + ": --prefix names it"
 		}
-		err = line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; %s", f.base.Redis,
+		return line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; %s", f.base.Redis,
 			r.Layout().Prefix, text)
-	default:
-		err = showStatus(w, s)
 	}
-	if err == nil && !f.json && len(f.http) > 0 {
-		fmt.Fprintln(w)
-		err = showReplicas(w, f.replicas(ctx), &s)
-	}
-	if err == nil && s.Empty() {
-		err = cli.ErrNo
-	}
-	return err
+	return showStatus(w, s)
 }
 
 func whole(s inspect.Status, said ...answer) any {

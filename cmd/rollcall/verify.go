@@ -26,10 +26,7 @@ changes nothing. A fleet goes on meanwhile: a few may be counted that just chang
 			if err != nil && !inspect.Partial(err) {
 				return err
 			}
-			if f.json {
-				return cmp.Or(writeJSON(w, v), err)
-			}
-			return cmp.Or(showVerification(w, v), err)
+			return cmp.Or(f.reply(w, v, false, func() error { return showVerification(w, v) }), err)
 		}),
 		Notes: exits,
 	}

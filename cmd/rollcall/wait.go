@@ -73,16 +73,9 @@ and deployments. Give one of --leader, --converged and --gone.
 			if err != nil {
 				return err
 			}
-			if f.json {
-				err = writeJSON(w, map[string]any{"done": done, "sentence": sentence,
-					"waited": time.Since(start).Round(time.Millisecond).String()})
-			} else {
-				err = line(w, "%s", sentence)
-			}
-			if err == nil && !done {
-				err = cli.ErrNo
-			}
-			return err
+			took := time.Since(start).Round(time.Millisecond).String()
+			return f.reply(w, map[string]any{"done": done, "sentence": sentence, "waited": took}, !done,
+				func() error { return line(w, "%s", sentence) })
 		}),
 		Notes: exitsNo + " That is: not in time.",
 	}

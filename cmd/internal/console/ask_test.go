@@ -214,11 +214,12 @@ func TestTheRightsOfTheDocumentsAreEnough(t *testing.T) {
 			Addr: server.Addr(), Username: c.user, Password: "PASSWORD", MaxRetries: -1, DisableIdentity: true,
 		})
 		defer func() { _ = client.Close() }()
-		s := serving(t, client, guard.Layout{Prefix: prefix}, "one")
+		keys := guard.Layout{Prefix: prefix} // what is of the registry is read at the start, and then rarely
+		require.NoError(t, server.Client().HSet(t.Context(), keys.Registry(), "1", "gone").Err())
+		s := serving(t, client, keys, "one")
 		admin := *s
 		admin.client = server.Client()
 		admin.lives(t, "one")
-		require.NoError(t, admin.client.HSet(t.Context(), s.keys.Registry(), "1", "gone").Err())
 		require.NoError(t, admin.client.Set(t.Context(), s.keys.Lease(), "one/x", time.Minute).Err())
 		require.NoError(t, timeline.Add(t.Context(), client, s.keys.Timeline(), timeline.Event{Kind: timeline.Resume}))
 		require.Eventually(t, func() bool {

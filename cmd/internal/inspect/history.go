@@ -78,33 +78,26 @@ func (h *history) of(
 
 // follow reads what was added to the log, or all of it if it is not the log it was.
 func (h *history) follow(ctx context.Context, r *Reader, now time.Time) error {
-	from := "-"
+	after := "0-0"
 	if n := len(h.records); n > 0 {
-		from = h.records[n-1].id
+		after = h.records[n-1].id
+		is, err := r.page(ctx, 1, "XRANGE", after, after, now)
+		if err != nil {
+			return err
+		}
+		if len(is) == 0 {
+			h.records, h.first, h.named, after = nil, 0, nil, "0-0"
+		}
 	} else {
 		h.seed = maphash.MakeSeed()
 	}
-	for {
-		page, err := r.client.XRangeN(ctx, r.keys.Log(), from, "+", logPage).Result()
+	for rec, err := range r.walk(ctx, after, now, logPage) {
 		if err != nil {
-			return fmt.Errorf("inspect: read the eviction log: %w", err)
+			return err
 		}
-		if n := len(h.records); n > 0 && from == h.records[n-1].id {
-			if len(page) == 0 || page[0].ID != from {
-				h.records, h.first, h.named = nil, 0, nil
-				from = "-"
-				continue
-			}
-			page = page[1:]
-		}
-		for _, m := range page {
-			h.add(r.record(m, now))
-			from = m.ID
-		}
-		if len(page) < logPage-1 {
-			return h.trim(ctx, r)
-		}
+		h.add(rec)
 	}
+	return h.trim(ctx, r, now)
 }
 
 func (h *history) add(rec Record) {
@@ -119,10 +112,10 @@ func (h *history) add(rec Record) {
 }
 
 // trim forgets records that the log no longer has.
-func (h *history) trim(ctx context.Context, r *Reader) error {
-	first, err := r.client.XRangeN(ctx, r.keys.Log(), "-", "+", 1).Result()
+func (h *history) trim(ctx context.Context, r *Reader, now time.Time) error {
+	first, err := r.page(ctx, 1, "XRANGE", "-", "+", now)
 	if err != nil {
-		return fmt.Errorf("inspect: read the eviction log: %w", err)
+		return err
 	}
 	n := len(h.records)
 	if len(first) > 0 {

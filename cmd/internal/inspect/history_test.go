@@ -74,7 +74,7 @@ func TestTheLogIsReadOnceHoweverManyAreAskedAbout(t *testing.T) {
 			ids, _ = find("not there")
 			require.Empty(t, ids)
 		}
-		require.Equal(t, 200, read.records, "the newest, and the oldest, each time")
+		require.Zero(t, read.records, "only the beginnings of the newest and the oldest are")
 		ids, _ = find("7")
 		require.Len(t, ids, mostTold)
 		require.Equal(t, "1000-249", ids[0])

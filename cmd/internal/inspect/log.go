@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
 // Record is an evicted batch, or the beginning of a term.
@@ -148,48 +151,84 @@ func (r *Reader) LogAfter(ctx context.Context, end string, f Filter) (records []
 // newest returns the records that f wants, and the log's end.
 func (r *Reader) newest(ctx context.Context, f Filter, now time.Time) (records []Record, end string, err error) {
 	end = "0-0"
-	for to := "+"; ; {
-		page, err := r.client.XRevRangeN(ctx, r.keys.Log(), to, "-", logPage).Result()
+	for rec, err := range r.walk(ctx, "", now, logPage) {
 		if err != nil {
-			return nil, "", fmt.Errorf("inspect: read the eviction log: %w", err)
+			return nil, "", err
 		}
-		if len(page) > 0 && end == "0-0" {
-			end = page[0].ID
+		if end == "0-0" {
+			end = rec.ID
 		}
-		over := len(page) < logPage
-		for _, m := range page {
-			rec := r.record(m, now)
-			switch {
-			case !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since):
-				over = true
-			case f.wants(rec):
-				records = append(records, rec)
-			}
+		if !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since) || f.Limit > 0 && len(records) >= f.Limit {
+			break
 		}
-		if over || f.Limit > 0 && len(records) >= f.Limit {
-			slices.Reverse(records)
-			return records, end, nil
+		if f.wants(rec) {
+			records = append(records, rec)
 		}
-		to = "(" + page[len(page)-1].ID
 	}
+	slices.Reverse(records)
+	return records, end, nil
 }
 
 func (r *Reader) logAfter(
 	ctx context.Context, id string, f Filter, now time.Time,
 ) (records []Record, newest string, err error) {
-	for {
-		page, err := r.client.XRangeN(ctx, r.keys.Log(), "("+id, "+", logPage).Result()
+	for rec, err := range r.walk(ctx, id, now, logPage) {
 		if err != nil {
-			return nil, id, fmt.Errorf("inspect: read the eviction log: %w", err)
+			return nil, id, err
 		}
-		for _, m := range page {
-			if rec := r.record(m, now); f.wants(rec) {
-				records = append(records, rec)
-			}
-			id = m.ID
-		}
-		if len(page) < logPage {
-			return records, id, nil
+		if id = rec.ID; f.wants(rec) {
+			records = append(records, rec)
 		}
 	}
+	return records, id, nil
+}
+
+// walk yields the records after an id, the oldest first, or, without one, all, the newest first.
+// Pages of headsPage are without lists.
+func (r *Reader) walk(ctx context.Context, after string, now time.Time, size int) iter.Seq2[Record, error] {
+	order, from, to := "XRANGE", "("+after, "+"
+	if after == "" {
+		order, from, to = "XREVRANGE", "+", "-"
+	}
+	return func(yield func(Record, error) bool) {
+		for {
+			page, err := r.page(ctx, size, order, from, to, now)
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			for _, rec := range page {
+				if !yield(rec, nil) {
+					return
+				}
+				from = "(" + rec.ID
+			}
+			if len(page) < size {
+				return
+			}
+		}
+	}
+}
+
+func (r *Reader) page(
+	ctx context.Context, size int, order, from, to string, now time.Time,
+) (records []Record, err error) {
+	var page []redis.XMessage
+	switch {
+	case size != logPage:
+		if page, err = timeline.Heads(ctx, r.client, r.keys.Log(), order, from, to, size); wrongType(err) {
+			err = nil
+		}
+	case order == "XRANGE":
+		page, err = r.client.XRangeN(ctx, r.keys.Log(), from, to, logPage).Result()
+	default:
+		page, err = r.client.XRevRangeN(ctx, r.keys.Log(), from, to, logPage).Result()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
+	}
+	for _, m := range page {
+		records = append(records, r.record(m, now))
+	}
+	return records, nil
 }

@@ -193,7 +193,7 @@ func (r *Reader) begunEpoch(
 	if err != nil || term == h.Token {
 		return h.Epoch, false, err
 	}
-	newest, err := r.headsUpTo(ctx, 1, "XREVRANGE", "+", "-", now)
+	newest, err := r.page(ctx, 1, "XREVRANGE", "+", "-", now)
 	if err != nil {
 		return 0, false, err
 	}
@@ -257,7 +257,7 @@ func (r *Reader) reportedEpoch(
 
 func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {
 	id := strconv.FormatUint(epoch, 10) + "-0"
-	opened, err := r.headsUpTo(ctx, 1, "XRANGE", id, id, now)
+	opened, err := r.page(ctx, 1, "XRANGE", id, id, now)
 	if err != nil || len(opened) == 0 {
 		return "", err
 	}

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -56,28 +55,4 @@ func sentence(e timeline.Event) string {
 		return fmt.Sprintf("%s resigned (%s)", e.Instance, or(e.Why, "no reason given"))
 	}
 	return ""
-}
-
-const headsPage = timeline.HeadsPage
-
-// heads returns records without their lists.
-func (r *Reader) heads(ctx context.Context, order, from, to string, now time.Time) ([]Record, error) {
-	return r.headsUpTo(ctx, headsPage, order, from, to, now)
-}
-
-func (r *Reader) headsUpTo(
-	ctx context.Context, most int, order, from, to string, now time.Time,
-) ([]Record, error) {
-	page, err := timeline.Heads(ctx, r.client, r.keys.Log(), order, from, to, most)
-	if wrongType(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("inspect: read the eviction log: %w", err)
-	}
-	records := make([]Record, 0, len(page))
-	for _, m := range page {
-		records = append(records, r.record(m, now))
-	}
-	return records, nil
 }

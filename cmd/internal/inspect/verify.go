@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -34,6 +35,22 @@ type OwnerCount struct {
 	NotEntries int    `json:"not_entries"`
 }
 
+// add counts an owner's, of one partition.
+func (v *Verification) add(o OwnerCount) {
+	v.Entries, v.NotIndexed, v.NotEntries = v.Entries+o.Entries, v.NotIndexed+o.NotIndexed, v.NotEntries+o.NotEntries
+	if !o.Alive {
+		v.Dead += o.Entries
+	}
+	i := slices.IndexFunc(v.Owners, func(of OwnerCount) bool { return of.Owner == o.Owner })
+	if i < 0 {
+		v.Owners = append(v.Owners, o)
+		return
+	}
+	of := &v.Owners[i]
+	of.Alive, of.Entries = of.Alive && o.Alive, of.Entries+o.Entries
+	of.NotIndexed, of.NotEntries = of.NotIndexed+o.NotIndexed, of.NotEntries+o.NotEntries
+}
+
 type verification struct {
 	owners     map[string]*OwnerCount
 	unreadable int
@@ -56,45 +73,31 @@ func (v *verification) of(owner string) *OwnerCount {
 // it again before acting on small numbers. An owner counts as alive if it has a heartbeat in each
 // partition that has something of it. With an [UnreadError], all else was counted.
 func (r *Reader) Verify(ctx context.Context) (Verification, error) {
-	parts, to, err := r.reachParts(ctx)
+	_, to, err := r.reachParts(ctx)
 	if err != nil {
 		return Verification{}, err
 	}
-	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (Verification, error) {
+	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (*verification, error) {
 		return part.verify(ctx)
 	})
-	if err != nil || len(parts) == 1 {
-		return found[0], err
+	if err != nil {
+		return Verification{}, err
 	}
-	all, owners := Verification{Owners: []OwnerCount{}}, map[string]int{}
+	all := Verification{Owners: []OwnerCount{}}
 	for _, v := range found {
-		all.Entries, all.Dead = all.Entries+v.Entries, all.Dead+v.Dead
-		all.Unreadable += v.Unreadable
-		all.UnreadableEntries = append(all.UnreadableEntries, v.UnreadableEntries...)
-		all.NotIndexed, all.NotEntries = all.NotIndexed+v.NotIndexed, all.NotEntries+v.NotEntries
-		for _, o := range v.Owners {
-			i, met := owners[o.Owner]
-			if !met {
-				owners[o.Owner] = len(all.Owners)
-				all.Owners = append(all.Owners, o)
-				continue
-			}
-			of := &all.Owners[i]
-			of.Alive, of.Entries = of.Alive && o.Alive, of.Entries+o.Entries
-			of.NotIndexed, of.NotEntries = of.NotIndexed+o.NotIndexed, of.NotEntries+o.NotEntries
+		all.Entries, all.Unreadable = all.Entries+v.unreadable, all.Unreadable+v.unreadable
+		all.UnreadableEntries = append(all.UnreadableEntries, v.named...)
+		for _, o := range v.owners {
+			all.add(*o)
 		}
 	}
-	all.sort()
+	slices.SortFunc(all.Owners, func(a, b OwnerCount) int {
+		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Owner, b.Owner))
+	})
 	return all, to.err()
 }
 
-func (v *Verification) sort() {
-	slices.SortFunc(v.Owners, func(a, b OwnerCount) int {
-		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Owner, b.Owner))
-	})
-}
-
-func (r *Reader) verify(ctx context.Context) (Verification, error) {
+func (r *Reader) verify(ctx context.Context) (*verification, error) {
 	v := newVerification()
 	err := pages(func(cursor uint64) (uint64, error) {
 		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
@@ -104,40 +107,26 @@ func (r *Reader) verify(ctx context.Context) (Verification, error) {
 		return page.Next, err
 	})
 	if err != nil {
-		return Verification{}, fmt.Errorf("inspect: scan the registry: %w", err)
+		return nil, fmt.Errorf("inspect: scan the registry: %w", err)
 	}
 	roster, _, err := r.roster(ctx)
 	if err != nil {
-		return Verification{}, err
+		return nil, err
 	}
 	for _, id := range roster {
 		v.of(id)
 	}
-	ids := make([]string, 0, len(v.owners))
-	for id := range v.owners {
-		ids = append(ids, id)
-	}
-	beats, err := r.heartbeats(ctx, ids)
+	beats, err := r.heartbeats(ctx, slices.Collect(maps.Keys(v.owners)))
 	if err != nil {
-		return Verification{}, err
-	}
-	all := Verification{
-		Owners: []OwnerCount{}, Entries: v.unreadable, Unreadable: v.unreadable, UnreadableEntries: v.named,
+		return nil, err
 	}
 	for id, o := range v.owners {
-		if err := r.compareIndex(ctx, o); err != nil {
-			return Verification{}, err
-		}
 		o.Alive = beats[id].Alive
-		all.Entries, all.NotIndexed = all.Entries+o.Entries, all.NotIndexed+o.NotIndexed
-		all.NotEntries += o.NotEntries
-		if !o.Alive {
-			all.Dead += o.Entries
+		if err := r.compareIndex(ctx, o); err != nil {
+			return nil, err
 		}
-		all.Owners = append(all.Owners, *o)
 	}
-	all.sort()
-	return all, nil
+	return v, nil
 }
 
 func pages(read func(cursor uint64) (next uint64, err error)) error {

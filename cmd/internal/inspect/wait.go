@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // A Condition reports whether a fleet is as asked for, with a sentence.
@@ -113,29 +111,17 @@ func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 	if err != nil {
 		return false, "", err
 	}
-	left, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (n int, err error) {
-		size, err := part.client.Exists(ctx, part.keys.Devices(id)).Result()
-		if n = int(size); err != nil {
-			return n, err
-		}
-		return n, pages(func(cursor uint64) (uint64, error) {
-			page, err := guard.HScan(ctx, part.client, part.keys.Registry(), cursor, pageSize)
-			for i := 1; i < len(page.Items); i += 2 {
-				if page.Items[i] == id {
-					n++
-				}
-			}
-			return page.Next, err
-		})
+	v, err := r.Verify(ctx)
+	if err != nil && !Partial(err) {
+		return false, "", err
+	}
+	indexes, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (int64, error) {
+		return part.client.Exists(ctx, part.keys.Devices(id)).Result()
 	})
 	if err != nil {
-		return false, "", fmt.Errorf("inspect: scan the registry: %w", err)
+		return false, "", fmt.Errorf("inspect: look for an index: %w", err)
 	}
-	n := 0
-	for _, some := range left {
-		n += some
-	}
-	if n > 0 {
+	if slices.Max(indexes) > 0 || slices.ContainsFunc(v.Owners, func(o OwnerCount) bool { return o.Owner == id }) {
 		return s.except(false, fmt.Sprintf("%s is dead, and entries or an index of it are left", id))
 	}
 	return s.except(true, "nothing is left of "+id)

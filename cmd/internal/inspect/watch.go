@@ -147,7 +147,7 @@ func (w *Watch) Timeline() []timeline.Event {
 
 // logMost bounds a reading's records. The first reads at least logLeast, to find each sweep's last
 // eviction.
-const logMost, logLeast = 20 * headsPage, 2 * headsPage
+const headsPage, logMost, logLeast = timeline.HeadsPage, 20 * headsPage, 2 * headsPage
 
 func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	parts := w.survey.parts
@@ -155,10 +155,11 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 		w.logs = make([]string, len(parts))
 	}
 	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) ([]Record, error) {
-		if after := w.logs[part.number]; after != "" {
-			return part.readNew(ctx, after, now)
+		after, most := w.logs[part.number], logMost
+		if after == "" {
+			most = max(1, logMost*w.most/mostEvents/len(parts))
 		}
-		return part.readBack(ctx, now, w.back, max(1, logMost*w.most/mostEvents/len(parts)))
+		return part.read(ctx, after, now, w.back, most)
 	})
 	if err != nil {
 		return err
@@ -200,34 +201,25 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	return nil
 }
 
-func (r *Reader) readNew(ctx context.Context, after string, now time.Time) (records []Record, err error) {
-	for ; len(records) < logMost; after = records[len(records)-1].ID {
-		page, err := r.heads(ctx, "XRANGE", "("+after, "+", now)
-		if err != nil {
-			return nil, err
-		}
-		records = append(records, page...)
-		if len(page) < headsPage {
-			break
-		}
-	}
-	return records, nil
-}
-
-func (r *Reader) readBack(
-	ctx context.Context, now time.Time, back time.Duration, most int,
+// read returns the records after an id, or, without one, at least logLeast and those since then; the
+// oldest first.
+func (r *Reader) read(
+	ctx context.Context, after string, now time.Time, back time.Duration, most int,
 ) (records []Record, err error) {
-	for from := "+"; len(records) < most; from = "(" + records[len(records)-1].ID {
-		page, err := r.heads(ctx, "XREVRANGE", from, "-", now)
+	for rec, err := range r.walk(ctx, after, now, headsPage) {
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, page...)
-		if len(page) < headsPage || len(records) >= logLeast && now.Sub(page[len(page)-1].At) > back {
+		if after == "" && len(records) >= logLeast && now.Sub(rec.At) > back {
+			break
+		}
+		if records = append(records, rec); len(records) >= most {
 			break
 		}
 	}
-	slices.Reverse(records)
+	if after == "" {
+		slices.Reverse(records)
+	}
 	return records, nil
 }
 

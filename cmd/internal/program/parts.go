@@ -12,103 +12,96 @@ import (
 
 var errOverrun = errors.New("program: not stopped within SHUTDOWN_GRACE")
 
-// Parts begin together and are stopped one after the other. The methods are for one goroutine.
-type Parts struct {
-	ctx   context.Context // until all are to stop
-	grace time.Duration
-	log   *slog.Logger
+// Run returns when ctx has ended, or with an error.
+type Run = func(ctx context.Context) error
 
-	parts    []*part
-	failed   chan error // holds the first
-	stopping time.Time
+// Part is run beside the others, and stopped this many tenths of the grace after the stop began, at
+// the latest: the parts of each number wait for those before.
+type Part struct {
+	Name   string
+	Run    Run
+	Tenths int
 }
 
-type part struct {
-	name string
-	ctx  context.Context // until the part is to stop
+type running struct {
+	Part
 	stop context.CancelFunc
+	told bool          // to stop
 	done chan struct{} // ended
 	err  error         // valid when done
 }
 
-// NewParts gives parts this grace to stop once ctx ends.
-func NewParts(ctx context.Context, grace time.Duration, log *slog.Logger) *Parts {
-	return &Parts{ctx: ctx, grace: grace, log: log, failed: make(chan error, 1)}
-}
-
-// Go begins a part. Its context ends when the part is to stop, and not before.
-func (p *Parts) Go(name string, run func(context.Context) error) {
-	one := &part{name: name, done: make(chan struct{})}
-	one.ctx, one.stop = context.WithCancel(context.WithoutCancel(p.ctx))
-	p.parts = append(p.parts, one)
-	go func() {
-		defer close(one.done)
-		if one.err = run(one.ctx); one.err != nil {
-			select {
-			case p.failed <- one.err:
-			default:
+// runAll begins all parts together, and stops them one after the other once ctx has ended or one
+// has failed. The context of a part ends when it is to stop, and not before. stopping is called when
+// that begins, and at the end of each number's time, with the parts that still run. The error has why
+// parts have failed, and which have not stopped.
+func runAll(
+	ctx context.Context, grace time.Duration, log *slog.Logger, parts []Part, stopping func(left []string),
+) error {
+	failed := make(chan error, len(parts))
+	all := make([]*running, len(parts))
+	tenths := []int{9, 10} // Redis may be slow to take the goodbye
+	for i, part := range parts {
+		one := &running{Part: part, done: make(chan struct{})}
+		own, stop := context.WithCancel(context.WithoutCancel(ctx))
+		one.stop, all[i], tenths = stop, one, append(tenths, part.Tenths)
+		go func() {
+			defer close(one.done)
+			if one.err = part.Run(own); one.err != nil {
+				failed <- one.err
 			}
-		}
-	}()
-}
-
-// Wait returns, and the grace begins, when the context of NewParts has ended or a part has failed.
-func (p *Parts) Wait() {
+		}()
+	}
 	select {
-	case <-p.ctx.Done():
-		p.log.Info("stopping", "grace", p.grace)
-	case err := <-p.failed:
-		p.log.Error("a part failed, stopping", "error", err)
+	case <-ctx.Done():
+		log.Info("stopping", "grace", grace)
+	case err := <-failed:
+		log.Error("a part failed, stopping", "error", err)
 	}
-	p.stopping = time.Now()
-}
-
-// Stop stops these parts. It waits until all stopped so far have ended, or this many tenths of the
-// grace are over, and returns the names of parts that still run.
-func (p *Parts) Stop(tenths int, names ...string) (left []string) {
-	until := p.stopping.Add(p.grace * time.Duration(tenths) / 10)
-	over, cancel := context.WithDeadline(context.WithoutCancel(p.ctx), until)
-	defer cancel()
-	for _, one := range p.parts {
-		if slices.Contains(names, one.name) {
-			one.stop()
-		}
+	began := time.Now()
+	stopping(nil)
+	slices.Sort(tenths)
+	var left []string
+	for _, n := range slices.Compact(tenths) {
+		left = stopAt(ctx, all, n, began.Add(grace*time.Duration(n)/10))
+		stopping(left)
 	}
-	for _, one := range p.parts {
-		if one.ctx.Err() == nil {
-			continue
-		}
-		select {
-		case <-one.done:
-		case <-over.Done():
-		}
-		if !one.ended() { // both may have happened
-			left = append(left, one.name)
-		}
-	}
-	return left
-}
-
-func (one *part) ended() bool {
-	select {
-	case <-one.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// End returns why parts have failed, and which have not stopped.
-func (p *Parts) End() error {
-	left := p.Stop(10)
 	var errs []error
-	for _, one := range p.parts {
-		if one.ended() {
+	for _, one := range all {
+		if !slices.Contains(left, one.Name) {
 			errs = append(errs, one.err)
 		}
 	}
 	if len(left) > 0 {
-		errs = append(errs, fmt.Errorf("%w (%v): %s", errOverrun, p.grace, strings.Join(left, ", ")))
+		errs = append(errs, fmt.Errorf("%w (%v): %s", errOverrun, grace, strings.Join(left, ", ")))
 	}
 	return errors.Join(errs...)
+}
+
+// stopAt waits for all that have been told to stop, and returns those that still run.
+func stopAt(ctx context.Context, all []*running, tenths int, until time.Time) (left []string) {
+	over, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	for _, one := range all {
+		if one.Tenths == tenths {
+			one.told = true
+			one.stop()
+		}
+	}
+	for _, one := range all {
+		if !one.told {
+			continue
+		}
+		select {
+		case <-one.done:
+			continue
+		case <-over.Done():
+		}
+		select {
+		case <-one.done: // both may have happened
+		default:
+			left = append(left, one.Name)
+		}
+	}
+	return left
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,33 +24,41 @@ func untilStopped(late time.Duration, err error) func(context.Context) error {
 func TestPartsStopOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p := NewParts(ctx, 10*time.Second, slog.New(slog.DiscardHandler))
-		p.Go("first", untilStopped(500*time.Millisecond, nil))
-		p.Go("slow", untilStopped(2500*time.Millisecond, nil))
-		p.Go("last", untilStopped(0, nil))
+		began := time.Now()
+		var mu sync.Mutex
+		at := map[string]time.Duration{}
+		notes := func(name string, late time.Duration) Part {
+			return Part{name, func(ctx context.Context) error {
+				<-ctx.Done()
+				mu.Lock()
+				at[name] = time.Since(began)
+				mu.Unlock()
+				time.Sleep(late)
+				return nil
+			}, map[string]int{"first": 1, "slow": 2, "last": 4}[name]}
+		}
+		parts := []Part{notes("last", 0), notes("slow", 2500*time.Millisecond), notes("first", 500*time.Millisecond)}
 		cancel()
-		p.Wait()
-		asked := time.Now()
-		require.Empty(t, p.Stop(1, "first"))
-		require.Equal(t, 500*time.Millisecond, time.Since(asked))
-		require.Equal(t, []string{"slow"}, p.Stop(2, "slow"), "its share of the grace is over")
-		require.Equal(t, 2*time.Second, time.Since(asked))
-		require.Empty(t, p.Stop(4, "last"), "the slow one is waited for again")
-		require.Equal(t, 3*time.Second, time.Since(asked))
-		require.NoError(t, p.End())
+		var overdue []string
+		err := runAll(ctx, 10*time.Second, slog.New(slog.DiscardHandler), parts, func(left []string) {
+			overdue = append(overdue, left...)
+		})
+		require.NoError(t, err)
+		require.Equal(t, map[string]time.Duration{"first": 0, "slow": 500 * time.Millisecond, "last": 2 * time.Second}, at,
+			"the last one begins to stop when the share of the slow one is over")
+		require.Equal(t, []string{"slow"}, overdue)
+		require.Equal(t, 3*time.Second, time.Since(began), "the slow one is waited for again")
 	})
 }
 
 func TestAPartThatFailsOrOverrunsIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken, late := errors.New("broken"), errors.New("broken while it stopped")
-		p := NewParts(t.Context(), 10*time.Second, slog.New(slog.DiscardHandler))
-		p.Go("fails", func(context.Context) error { return broken })
-		p.Go("fails late", untilStopped(0, late))
-		p.Go("hangs", untilStopped(time.Minute, nil))
-		p.Wait() // although the context has not ended
-		p.Stop(9, "fails", "fails late", "hangs")
-		err := p.End()
+		err := runAll(t.Context(), 10*time.Second, slog.New(slog.DiscardHandler), []Part{
+			{"fails", func(context.Context) error { return broken }, 9}, // although the context has not ended
+			{"fails late", untilStopped(0, late), 9},
+			{"hangs", untilStopped(time.Minute, nil), 9},
+		}, func([]string) {})
 		require.ErrorIs(t, err, broken)
 		require.ErrorIs(t, err, late)
 		require.ErrorIs(t, err, errOverrun)

@@ -51,17 +51,6 @@ type Program struct {
 	HTTPStops int
 }
 
-// Run returns when ctx has ended, or with an error.
-type Run = func(ctx context.Context) error
-
-// Part is run beside the others, and stopped this many tenths of the grace after the stop began, at
-// the latest: the parts of each number wait for those before.
-type Part struct {
-	Name   string
-	Run    Run
-	Tenths int
-}
-
 // Core is what every program consists of.
 type Core struct {
 	Clients   *connect.Clients
@@ -192,25 +181,13 @@ func (c *Core) parts() []Part {
 }
 
 func (c *Core) run(ctx context.Context) error {
-	parts := NewParts(ctx, c.program.Base.ShutdownGrace, c.Log)
-	names := map[int][]string{9: nil} // Redis may be slow to take the goodbye
-	for _, part := range c.parts() {
-		parts.Go(part.Name, part.Run)
-		names[part.Tenths] = append(names[part.Tenths], part.Name)
-	}
-	parts.Wait()
-	c.draining.Store(true)
-	for tenths := range 11 {
-		stop, any := names[tenths]
-		if !any {
-			continue
-		}
-		if left := parts.Stop(tenths, stop...); len(left) > 0 && slices.Contains(stop, "registry") {
+	return runAll(ctx, c.program.Base.ShutdownGrace, c.Log, c.parts(), func(left []string) {
+		c.draining.Store(true)
+		if slices.Contains(left, "registry") {
 			// No context ends a call that waits for a silent Redis; this does.
 			_ = c.Clients.Data.Close()
 		}
-	}
-	return parts.End()
+	})
 }
 
 // undivided returns an error once the fleet has partitions. Unlike Run of partition.Registry it
