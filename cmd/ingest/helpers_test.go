@@ -90,3 +90,10 @@ func (p *running) connect(imei string) *sim.Device {
 	require.True(p.T, accepted)
 	return d
 }
+
+// closed waits until the device's socket is closed.
+func closed(t *testing.T, d *sim.Device) {
+	t.Helper()
+	_, _, err := d.Receive(t.Context())
+	require.ErrorIs(t, err, io.EOF)
+}

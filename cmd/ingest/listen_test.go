@@ -99,6 +99,14 @@ func TestDevicesShowCertificatesOfAuthoritiesInAFileThatIsReadAgain(t *testing.T
 	require.Equal(t, byte(0xFF), got)
 	got, _ = answer(next)
 	require.Equal(t, teltonika.Accept, got)
+
+	newCert, newKey := certtest.Files(t, t.TempDir(), certtest.New(t, "second").Itself())
+	require.NoError(t, os.Rename(newCert, cert))
+	require.NoError(t, os.Rename(newKey, key))
+	p.Await(func() bool {
+		_, conn := answer(next)
+		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName == "second"
+	})
 }
 
 // selfSigned writes a certificate and its key.

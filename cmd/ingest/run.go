@@ -89,47 +89,32 @@ func (r *replica) serveDevices(ctx context.Context) error {
 // listen opens none if one fails.
 func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 	s := r.settings
-	defer func() {
-		if err != nil {
-			for _, ln := range lns {
-				_ = ln.Close()
-			}
-		}
-	}()
 	for _, at := range []struct {
 		setting, addr, message string
-		wrap                   func(net.Listener) (net.Listener, error)
+		proxied, overTLS       bool
 	}{
-		{"INGEST_ADDR", s.ingestAddr, "listening for devices", nil},
-		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS",
-			func(ln net.Listener) (net.Listener, error) {
-				return r.gateway.OverTLS(ln, r.certificate), nil
-			}},
-		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies",
-			func(ln net.Listener) (net.Listener, error) {
-				ln, err := r.gateway.Proxied(ln, s.ingestProxyTrusted)
-				if err == nil && s.ingestProxyTLS {
-					ln = r.gateway.OverTLS(ln, r.certificate)
-				}
-				return ln, err
-			}},
+		{"INGEST_ADDR", s.ingestAddr, "listening for devices", false, false},
+		{"INGEST_TLS_ADDR", s.ingestTLSAddr, "listening for devices by TLS", false, true},
+		{"INGEST_PROXY_ADDR", s.ingestProxyAddr, "listening for devices behind proxies", true, s.ingestProxyTLS},
 	} {
 		if at.addr == cli.Off {
 			continue
 		}
 		ln, err := gateway.Listen(ctx, at.addr)
 		if err != nil {
-			return lns, fmt.Errorf("ingest: %s: %w", at.setting, err)
-		}
-		lns = append(lns, ln)
-		if at.wrap != nil {
-			wrapped, err := at.wrap(ln)
-			if err != nil {
-				return lns, fmt.Errorf("ingest: %s: %w", at.setting, err)
+			for _, ln := range lns {
+				_ = ln.Close()
 			}
-			lns[len(lns)-1] = wrapped
+			return nil, fmt.Errorf("ingest: %s: %w", at.setting, err)
 		}
 		r.Log.Info(at.message, "addr", ln.Addr().String())
+		if at.proxied {
+			ln = r.gateway.Proxied(ln, s.ingestProxyTrusted)
+		}
+		if at.overTLS {
+			ln = r.gateway.OverTLS(ln)
+		}
+		lns = append(lns, ln)
 	}
 	if addr, ok := lns[0].Addr().(*net.TCPAddr); ok {
 		r.devices.Store(addr)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
@@ -25,7 +26,8 @@ type replica struct {
 	gateway  *gateway.Gateway
 	commands *commands.Reader
 
-	certificate *gateway.Certificate        // for devices; nil: none use TLS
+	certificate func() *tls.Certificate     // for devices; nil: none use TLS
+	clientCAs   func() *x509.CertPool       // of devices; nil: they need no certificate
 	maxConns    int                         // INGEST_MAX_CONNS, or less by the descriptor limit
 	devices     atomic.Pointer[net.TCPAddr] // nil until a listener is open
 	nobody      atomic.Bool                 // DEVICE_AUTHORITY=set, and the set is empty
@@ -62,7 +64,7 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) error {
 	}.Serve(ctx, log)
 }
 
-func (r *replica) made(ctx context.Context, c *program.Core) (err error) {
+func (r *replica) made(ctx context.Context, c *program.Core) error {
 	s := r.settings
 	r.maxConns = affordable(s.ingestMaxConns, cli.OpenFiles())
 	if r.maxConns < s.ingestMaxConns {
@@ -77,52 +79,50 @@ func (r *replica) made(ctx context.Context, c *program.Core) (err error) {
 	if s.deviceAuthority == allowedSet {
 		allowed = gateway.Allowed
 	}
-	clientCAs, err := r.openTLS(ctx)
-	if err != nil {
-		return err
+	if err := r.openTLS(ctx); err != nil {
+		return fmt.Errorf("ingest: %w", err)
 	}
-	r.gateway, err = gateway.New(gateway.Config{
+	r.gateway = gateway.New(gateway.Config{
 		Register: func(imei string, end func() error) gateway.Claim {
 			return c.Registry.Register(imei, registry.Socket{Close: end})
 		},
 		Client: c.Clients.Data, Allowed: allowed, MaxConns: r.maxConns, FirstFrame: s.ingestFirstFrame,
-		ClientCAs: clientCAs, Certificate: r.certificate, Streams: s.streams(), MaxLen: s.telemetryMaxLen,
+		ClientCAs: r.clientCAs, Certificate: r.certificate, Streams: s.streams(), MaxLen: s.telemetryMaxLen,
 		Drain: s.ShutdownGrace * 3 / 10, StartSpan: c.Traces.StartSpan(), Logger: c.Log, Registerer: c.Metrics,
 	})
-	if err != nil {
-		return err
-	}
-	r.commands, err = commands.New(commands.Config{
+	r.commands = commands.New(commands.Config{
 		Instance: c.Registry.Instance(), Layout: c.Registry.Home(), Devices: r.gateway,
 		Lookup: c.Registry.Lookup, Client: c.Clients.Data, Blocking: c.Clients.Blocking,
 		Drain: s.ShutdownGrace / 10, Logger: c.Log, Registerer: c.Metrics,
 	})
-	return err
+	return nil
 }
 
-// openTLS returns nil if devices need no certificate.
-func (r *replica) openTLS(ctx context.Context) (clientCAs func() *x509.CertPool, err error) {
+func (r *replica) openTLS(ctx context.Context) error {
 	s := r.settings
 	if !s.overTLS() {
-		return nil, nil
+		return nil
 	}
-	r.certificate, err = gateway.LoadCertificate(s.ingestTLSCert, s.ingestTLSKey, s.ingestTLSExpired == "accept", r.Log)
+	pair, err := reload.Open("INGEST_TLS_CERT, INGEST_TLS_KEY", func(texts []string) (*tls.Certificate, error) {
+		return gateway.ParseCertificate(texts[0], texts[1], s.ingestTLSExpired == "accept")
+	}, s.ingestTLSCert, s.ingestTLSKey)
 	if err != nil {
-		return nil, fmt.Errorf("ingest: INGEST_TLS_CERT, INGEST_TLS_KEY: %w", err)
+		return err
 	}
+	r.certificate, r.Files = pair.Get, append(r.Files, pair)
 	if s.ingestTLSClientCA == "" {
-		return nil, nil
+		return nil
 	}
-	file, err := reload.Open("INGEST_TLS_CLIENT_CA", func(texts []string) (*x509.CertPool, error) {
+	cas, err := reload.Open("INGEST_TLS_CLIENT_CA", func(texts []string) (*x509.CertPool, error) {
 		return gateway.ParseClientCAs(texts[0])
 	}, s.ingestTLSClientCA)
 	if err != nil {
-		return nil, fmt.Errorf("ingest: %w", err)
+		return err
 	}
-	r.Files = append(r.Files, file)
+	r.clientCAs, r.Files = cas.Get, append(r.Files, cas)
 	if open := s.withoutCertificate(); len(open) > 0 {
 		r.Log.WarnContext(ctx, "devices may still connect without a certificate, and name any IMEI",
 			"by", strings.Join(open, ", "))
 	}
-	return file.Get, nil
+	return nil
 }

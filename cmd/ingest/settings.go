@@ -34,7 +34,7 @@ type settings struct {
 	ingestTLSKey       string
 	ingestTLSClientCA  string
 	ingestProxyAddr    string
-	ingestProxyTrusted []string // CIDRs
+	ingestProxyTrusted []netip.Prefix
 	ingestProxyTLS     bool
 	deviceAuthority    string
 	ingestTLSExpired   string
@@ -85,9 +85,9 @@ func (s *settings) table() []cli.Setting {
 				"names an IMEI gets its commands."},
 		{Name: "INGEST_TLS_CERT", Value: cli.Text(&s.ingestTLSCert),
 			Meaning: "File of the certificate and its intermediates, in PEM.",
-			Consequence: "Read again within a second of a change, without a restart. Files that cannot be " +
-				"read, or are not a pair, leave the old ones in use, with a warning; at start they " +
-				"are an error. Open sockets keep what they began with."},
+			Consequence: "Read again within seconds of a change, without a restart. Files that cannot be " +
+				"read, or are not a pair, leave the old ones in use, with a warning and " +
+				"`settings_file_failing`; at start they are an error. Open sockets keep what they began with."},
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
 		{Name: "INGEST_TLS_EXPIRED", Default: "refuse", Value: cli.OneOf(&s.ingestTLSExpired, "refuse", "accept"),
@@ -152,7 +152,7 @@ func (s *settings) trusted(v string) error {
 		if err != nil {
 			return errors.New("CIDRs separated by commas, such as 10.0.0.0/8,192.0.2.7/32")
 		}
-		s.ingestProxyTrusted = append(s.ingestProxyTrusted, prefix.Masked().String())
+		s.ingestProxyTrusted = append(s.ingestProxyTrusted, prefix.Masked())
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "redis.example:6380/2", want.Redis.String())
 	require.True(t, want.devices(), "by TLS and through proxies")
-	require.Equal(t, []string{"10.0.0.0/8", "192.0.2.0/24"}, want.ingestProxyTrusted)
+	require.Equal(t, "[10.0.0.0/8 192.0.2.0/24]", fmt.Sprint(want.ingestProxyTrusted))
 	require.Equal(t, cli.Secret("opensesameopensesame"), want.AdminToken)
 	got, err := load(flags, nil)
 	require.NoError(t, err)

@@ -6,27 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/registry"
 )
-
-const askTime = 5 * time.Second
 
 type simulation struct {
 	cfg      sim.Config
 	duration time.Duration // 0: until interrupted
-	fleet    settings      // of the gateways: their Redis, if it was given
 	*sim.Simulation
 }
 
@@ -70,11 +62,6 @@ func (s *simulation) table() []cli.Setting {
 		{Name: "duration", Default: "0s", Value: cli.Duration(&s.duration, 0, ever),
 			Meaning: "how long; 0s: until interrupted"},
 		cli.Seed(&c.Seed),
-		{Name: "redis", Secret: true, Value: s.parseRedis,
-			Meaning: "URL of the gateways' Redis, to show how many connected trackers are routable; it " +
-				"is only read",
-			Consequence: "Routable: their entry names an instance whose heartbeat exists. That may not be " +
-				"the instance that holds the socket"},
 		{Name: "codec", Default: "8", Meaning: "8, 8e or 16",
 			Value: func(v string) error {
 				if c.Codec = codecs[strings.ToLower(v)]; c.Codec == 0 {
@@ -104,14 +91,6 @@ func (s *simulation) table() []cli.Setting {
 	}
 }
 
-func (s *simulation) parseRedis(v string) error {
-	err := s.fleet.Redis.Parse(v)
-	if s.fleet.Redis.Embedded() {
-		err = errors.New("a URL of the gateways' Redis")
-	}
-	return err
-}
-
 func (s *simulation) check(in *cli.Input) {
 	if !in.Understood("devices") {
 		return
@@ -130,15 +109,6 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	routable := func(context.Context) string { return "unknown" }
-	if s.fleet.Redis != (connect.Redis{}) {
-		clients, err := connect.Open(ctx, &s.fleet.Redis, askTime)
-		if err != nil {
-			return err
-		}
-		defer clients.Close()
-		routable = func(ctx context.Context) string { return s.routable(ctx, clients) }
-	}
 	if s.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.duration)
@@ -148,56 +118,37 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	var trackers sync.WaitGroup
 	trackers.Go(func() { s.Run(running) })
 	began := time.Now()
-	s.progress(ctx, stdout, routable)
-	found := routable(running) // while they are connected
+	s.progress(ctx, stdout)
 	counts, took := s.Counts(), time.Since(began)
 	stop()
 	trackers.Wait()
-	return summary(stdout, counts, took, found)
+	return summary(stdout, counts, took)
 }
 
-func (s *simulation) progress(ctx context.Context, out io.Writer, routable func(context.Context) string) {
+func (s *simulation) progress(ctx context.Context, out io.Writer) {
 	every := 10 * time.Second
 	if cli.IsTerminal(out) {
 		every = time.Second
 	}
 	frames := 0
 	for took := every; wait.For(ctx, every); took += every {
-		found, c, why := routable(ctx), s.Counts(), ""
+		c, why := s.Counts(), ""
 		if c.Accepted == 0 && c.LastFailure != nil {
 			why = fmt.Sprintf("  (%v)", c.LastFailure)
 		}
-		fmt.Fprintf(out, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d  backlog %d  routable %s%s\n",
+		fmt.Fprintf(out, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d  backlog %d%s\n",
 			took.Seconds(), c.Connected, c.Devices, float64(c.Frames-frames)/every.Seconds(), c.Records, c.Resent,
-			c.Backlog, found, why)
+			c.Backlog, why)
 		frames = c.Frames
 	}
 }
 
-// routable counts the connected trackers that a router would find. A tracker cannot see which
-// instance serves its target, so an entry that names another living instance counts too.
-func (s *simulation) routable(ctx context.Context, clients *connect.Clients) string {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	reg, err := s.fleet.lookups(ctx, clients)
-	if err != nil {
-		return "unknown"
-	}
-	owners, err := reg.LookupMany(ctx, slices.Collect(maps.Keys(s.Where())))
-	if err != nil {
-		return "unknown"
-	}
-	maps.DeleteFunc(owners, func(_ string, o registry.Owner) bool { return !o.Live })
-	return strconv.Itoa(len(owners))
-}
-
-func summary(out io.Writer, c sim.Counts, took time.Duration, routable string) error {
+func summary(out io.Writer, c sim.Counts, took time.Duration) error {
 	const exact = 10 * time.Microsecond
 	p50, p99 := c.Acknowledgements.Quantile(0.5), c.Acknowledgements.Quantile(0.99)
 	failure := cmp.Or(c.LastFailure, errors.New("none"))
 	_, err := fmt.Fprintf(out, `after %.1f s:
   connected                %d of %d
-  routable                 %s
   frames                   %d, %.1f a second
   records acknowledged     %d, in %d frames
   re-sent frames           %d
@@ -208,7 +159,7 @@ func summary(out io.Writer, c sim.Counts, took time.Duration, routable string) e
   keep-alives              %d
   commands answered        %d
   last failure             %v
-`, took.Seconds(), c.Connected, c.Devices, routable, c.Frames, float64(c.Frames)/took.Seconds(), c.Records, c.Acked,
+`, took.Seconds(), c.Connected, c.Devices, c.Frames, float64(c.Frames)/took.Seconds(), c.Records, c.Acked,
 		c.Resent, c.Backlog, p50.Round(exact), p99.Round(exact), c.Reconnects, c.Failed, c.Refused, c.HalfOpen,
 		c.KeepAlives, c.Commands, failure)
 	if err == nil && c.Accepted == 0 {

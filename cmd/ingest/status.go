@@ -46,9 +46,6 @@ func (r *replica) status(base console.Status) replicaStatus {
 	if n := len(r.Registry.Partitions()); n > 1 {
 		st.Partitions = &partitionsStatus{Count: n, Leads: r.Janitor.Leads()}
 	}
-	if r.certificate != nil {
-		st.Certificates = map[string]time.Time{"INGEST_TLS_CERT": r.certificate.Ends()}
-	}
 	if addr := r.devices.Load(); addr != nil {
 		st.Devices.Addr = addr.String()
 	}

@@ -53,8 +53,6 @@ var (
 	ErrUnknownCodec = errors.New("teltonika: unknown codec")
 	// ErrMalformed: the body is not filled exactly.
 	ErrMalformed = errors.New("teltonika: malformed body")
-	// ErrEncode: a value does not fit in the codec.
-	ErrEncode = errors.New("teltonika: cannot encode")
 )
 
 // layout describes a codec's IO section.

@@ -76,15 +76,17 @@ func (b *Batch) decode(p []byte, n int, l layout) (why string) {
 		if total, p, ok = take(p, l.wideCounts); !ok {
 			return "too few bytes for the number of elements"
 		}
-		used, elements, ok := l.measure(p)
+		elements := 0
+		rest, ok := l.walk(p, func(Element) bool { elements++; return true })
 		if !ok {
 			return "elements that reach beyond the body"
 		}
 		if elements != int(total) {
 			return "another number of elements than it says"
 		}
+		used := len(p) - len(rest)
 		r.IO = Elements{wire: p[:used:used], layout: l, n: total}
-		p = p[used:]
+		p = rest
 		b.Records = append(b.Records, r)
 	}
 	if len(p) != 0 {

@@ -18,7 +18,7 @@ func FuzzMessages(f *testing.F) {
 		}
 	}
 	for _, c := range commandCodecs {
-		f.Add(bodyOf(f, c, randomMessages(rand.New(rand.NewPCG(9, 9)), c, 3)...))
+		f.Add(bodyOf(c, randomMessages(rand.New(rand.NewPCG(9, 9)), c, 3)...))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s, err := DecodeMessages(body)
@@ -30,6 +30,6 @@ func FuzzMessages(f *testing.F) {
 			return
 		}
 		require.Len(t, messages, int(body[1]))
-		require.Equal(t, body, bodyOf(t, s.Codec, messages...))
+		require.Equal(t, body, bodyOf(s.Codec, messages...))
 	})
 }

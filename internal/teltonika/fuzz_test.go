@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"testing"
-	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,7 +20,7 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	for _, c := range []Codec{Codec8, Codec8E, Codec16} {
-		frame := typicalFrame(f, c, 3)
+		frame := manyRecords(c, 3)
 		f.Add(frame[header : len(frame)-4])
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -33,9 +32,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		require.Len(t, b.Records, int(body[1]))
-		again, err := AppendBody(nil, b.Codec, b.Records...)
-		require.NoError(t, err)
-		require.Equal(t, body, again)
+		require.Equal(t, body, bodyWith(b.Codec, b.Records...))
 		for _, r := range b.Records {
 			n := 0
 			ids, widths := map[uint16]bool{}, map[string][]uint16{}
@@ -57,17 +54,33 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzFrame reads any stream twice, whole and in pieces, and requires the same frames and the
-// same end. Each frame must equal its own sealed body, and the buffer must stay within the cap.
-func FuzzFrame(f *testing.F) {
+// FuzzSession reads any stream twice, whole and in pieces, and requires the same IMEI, the same
+// frames and the same end. Each must equal what encodes to it, and the buffer must stay within the
+// cap.
+func FuzzSession(f *testing.F) {
 	for _, v := range loadVectors(f) {
-		f.Add(v.bytes(f), uint8(7))
-		f.Add(append(append([]byte{keepAlive}, v.bytes(f)...), v.bytes(f)...), uint8(1))
+		f.Add(v.bytes(f), uint8(7), false)
+		f.Add(append(append([]byte{keepAlive}, v.bytes(f)...), v.bytes(f)...), uint8(1), true)
 	}
-	f.Fuzz(func(t *testing.T, stream []byte, piece uint8) {
+	f.Add([]byte("\xff\xff\x00\x0f356307042441013\x00"), uint8(1), true)
+	f.Fuzz(func(t *testing.T, stream []byte, piece uint8, greets bool) {
 		const most = keptBuffer + 4096 // so that buffers shrink again
 		whole := NewReader(bytes.NewReader(stream), most)
 		parts := NewReader(&pieces{stream, int(piece)%64 + 1}, most)
+		if greets {
+			imei, err := whole.IMEI()
+			again, errAgain := parts.IMEI()
+			require.Equal(t, imei, again)
+			if err != nil {
+				require.EqualError(t, errAgain, err.Error())
+				require.Empty(t, imei)
+				return
+			}
+			_ = LuhnValid(imei)
+			sent, err := AppendIMEI(nil, imei)
+			require.NoError(t, err)
+			require.True(t, bytes.HasPrefix(bytes.TrimLeft(stream, "\xff"), sent))
+		}
 		for {
 			a, errA := whole.Next()
 			b, errB := parts.Next()
@@ -96,27 +109,4 @@ func (p *pieces) Read(to []byte) (int, error) {
 	n := copy(to, p.rest[:min(p.n, len(p.rest))])
 	p.rest = p.rest[n:]
 	return n, nil
-}
-
-// FuzzHandshake requires an IMEI exactly if the bytes are keep-alives, 000F and 15 digits.
-func FuzzHandshake(f *testing.F) {
-	for _, v := range loadVectors(f) {
-		f.Add(v.bytes(f))
-	}
-	f.Add([]byte("\xff\xff\x00\x0f356307042441013\x00"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		imei, err := NewReader(bytes.NewReader(in), 0).IMEI()
-		slow, slowErr := NewReader(iotest.OneByteReader(bytes.NewReader(in)), 0).IMEI()
-		require.Equal(t, imei, slow)
-		if err != nil {
-			require.EqualError(t, slowErr, err.Error())
-			require.True(t, errors.Is(err, ErrHandshake) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), "%v", err)
-			require.Empty(t, imei)
-			return
-		}
-		_ = LuhnValid(imei)
-		sent, err := AppendIMEI(nil, imei)
-		require.NoError(t, err)
-		require.True(t, bytes.HasPrefix(bytes.TrimLeft(in, "\xff"), sent))
-	})
 }

@@ -38,7 +38,7 @@ func (r *Reader) IMEI() (string, error) {
 	return imei, nil
 }
 
-// AppendIMEI appends a device's handshake, or returns ErrEncode if imei is not 15 digits.
+// AppendIMEI appends a device's handshake, or returns an error if imei is not 15 digits.
 func AppendIMEI(dst []byte, imei string) ([]byte, error) {
 	if _, err := ParseIMEI(imei); err != nil {
 		return dst, err
@@ -69,11 +69,11 @@ func LuhnValid(imei string) bool {
 // IMEI has a leading 0 and 15 digits, two per byte. Zero is 15 zeros, which no device has.
 type IMEI [8]byte
 
-// ParseIMEI returns ErrEncode for anything but 15 ASCII digits.
+// ParseIMEI returns an error for anything but 15 ASCII digits.
 func ParseIMEI(s string) (IMEI, error) {
 	m, ok := parseIMEI(s)
 	if !ok {
-		return IMEI{}, fmt.Errorf("%w: IMEI %q is not %d digits", ErrEncode, s, imeiDigits)
+		return IMEI{}, fmt.Errorf("teltonika: IMEI %q is not %d digits", s, imeiDigits)
 	}
 	return m, nil
 }

@@ -50,8 +50,7 @@ func TestElementsAsJSON(t *testing.T) {
 		{"the first of two with one id stands", []Element{{ID: 5, Size: 1, Value: 1}, {ID: 5, Size: 2, Value: 3}, {ID: 6, Size: 2}},
 			`{"5":1,"6":0}`, `{"1":[5],"2":[6]}`},
 	} {
-		elements, err := NewElements(c.elements...)
-		require.NoError(t, err)
+		elements := NewElements(c.elements...)
 		require.Equal(t, "io="+c.io, string(elements.AppendJSON([]byte("io="))), c.sentence)
 		require.Equal(t, "widths="+c.widths, string(elements.AppendWidths([]byte("widths="))), c.sentence)
 	}
@@ -65,8 +64,7 @@ func TestManyElementsReadAsFewDo(t *testing.T) {
 		for i := range list {
 			list[i] = Element{ID: uint16(i * 8 % 1000), Size: 4, Value: uint64(i)}
 		}
-		elements, err := NewElements(list...)
-		require.NoError(t, err)
+		elements := NewElements(list...)
 		out := elements.AppendJSON(nil)
 		var got map[string]uint64
 		require.NoError(t, json.Unmarshal(out, &got))

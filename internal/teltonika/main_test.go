@@ -110,9 +110,14 @@ func (s silence) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+// bodyWith returns the body of a frame.
+func bodyWith(c Codec, records ...Record) []byte {
+	frame := AppendFrame(nil, c, records...)
+	return frame[header : len(frame)-4]
+}
+
 // randomRecord returns a record that the codec can carry.
-func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
-	require.True(t, c.HasRecords())
+func randomRecord(rnd *rand.Rand, c Codec) Record {
 	l := layoutOf(c)
 	id := func() uint16 {
 		if l.wideIDs {
@@ -132,12 +137,10 @@ func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
 			list[i] = Element{ID: id(), Size: SizeNX, Bytes: value}
 		}
 	}
-	elements, err := NewElements(list...)
-	require.NoError(t, err)
 	r := Record{
 		Timestamp: rnd.Uint64(), Priority: byte(rnd.Uint32()), Longitude: int32(rnd.Uint32()), Latitude: int32(rnd.Uint32()),
 		Altitude: int16(rnd.Uint32()), Angle: uint16(rnd.Uint32()), Satellites: byte(rnd.Uint32()), Speed: uint16(rnd.Uint32()),
-		Event: id(), IO: elements,
+		Event: id(), IO: NewElements(list...),
 	}
 	if l.generation {
 		r.Generation = byte(rnd.Uint32())
@@ -146,10 +149,10 @@ func randomRecord(t testing.TB, rnd *rand.Rand, c Codec) Record {
 }
 
 // randomRecords returns n records that the codec can carry.
-func randomRecords(t testing.TB, rnd *rand.Rand, c Codec, n int) []Record {
+func randomRecords(rnd *rand.Rand, c Codec, n int) []Record {
 	records := make([]Record, n)
 	for i := range records {
-		records[i] = randomRecord(t, rnd, c)
+		records[i] = randomRecord(rnd, c)
 	}
 	return records
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"math"
 )
 
 // MessageType may be any.
@@ -108,50 +107,21 @@ func takeMessage(p []byte, c Codec) (m Message, rest []byte, why string) {
 	return m, rest, ""
 }
 
-// AppendMessages appends a frame of codec 12, 13, 14 or 15, preamble to CRC, of any size. Devices
-// expect one message per frame.
-//
-// It returns ErrUnknownCodec for other codecs, and ErrEncode if the codec cannot carry a message (a
-// timestamp in codec 12 or 14, an IMEI in codec 12 or 13), if an IMEI is not digits, or if there
-// are more than 255. With an error dst is returned unchanged.
-func AppendMessages(dst []byte, c Codec, messages ...Message) ([]byte, error) {
-	if !c.IsCommand() {
-		return dst, fmt.Errorf("%w %v", ErrUnknownCodec, c)
-	}
-	if len(messages) > math.MaxUint8 {
-		return dst, fmt.Errorf("%w: %d messages in a frame", ErrEncode, len(messages))
-	}
-	start := len(dst)
-	out := append(dst, make([]byte, header)...)
-	out = append(out, byte(c), byte(len(messages)))
-	for i := range messages {
-		var err error
-		if out, err = appendMessage(out, c, &messages[i]); err != nil {
-			return dst, fmt.Errorf("codec %v, message %d: %w", c, i, err)
+// AppendMessages appends a frame of codec 12, 13, 14 or 15, preamble to CRC, with at most 255
+// messages. Devices expect one. A timestamp or IMEI that the codec does not have is left out.
+func AppendMessages(dst []byte, c Codec, messages ...Message) []byte {
+	body := []byte{byte(c), byte(len(messages))}
+	for _, m := range messages {
+		var inside []byte
+		if c.hasTimestamp() {
+			inside = binary.BigEndian.AppendUint32(inside, m.Timestamp)
 		}
-	}
-	return seal(append(out, byte(len(messages))), start), nil
-}
-
-func appendMessage(dst []byte, c Codec, m *Message) ([]byte, error) {
-	at := len(dst) + 1
-	dst = append(dst, byte(m.Type), 0, 0, 0, 0)
-	switch {
-	case c.hasTimestamp():
-		dst = binary.BigEndian.AppendUint32(dst, m.Timestamp)
-	case m.Timestamp != 0:
-		return dst, fmt.Errorf("%w: a timestamp is for codecs 13 and 15 only", ErrEncode)
-	}
-	switch {
-	case c.hasIMEI():
-		if !m.IMEI.valid() {
-			return dst, fmt.Errorf("%w: IMEI %x is not a 0 and 15 digits", ErrEncode, [8]byte(m.IMEI))
+		if c.hasIMEI() {
+			inside = append(inside, m.IMEI[:]...)
 		}
-		dst = append(dst, m.IMEI[:]...)
-	case m.IMEI != IMEI{}:
-		return dst, fmt.Errorf("%w: an IMEI is for codecs 14 and 15 only", ErrEncode)
+		inside = append(inside, m.Text...)
+		body = binary.BigEndian.AppendUint32(append(body, byte(m.Type)), uint32(len(inside)))
+		body = append(body, inside...)
 	}
-	dst = append(dst, m.Text...)
-	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
-	return dst, nil
+	return AppendEnvelope(dst, append(body, byte(len(messages))))
 }

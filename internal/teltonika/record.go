@@ -49,35 +49,32 @@ func (s Elements) Len() int { return int(s.n) }
 // All walks in wire order: by size, variable length last. It stops early, without a panic, if the
 // view's bytes have changed.
 func (s Elements) All() iter.Seq[Element] {
-	return func(yield func(Element) bool) { s.each(yield) }
+	return func(yield func(Element) bool) { s.layout.walk(s.wire, yield) }
 }
 
-func (s Elements) each(yield func(Element) bool) {
-	p := s.wire
+// walk returns what is behind the groups. ok is false if they reach beyond p, or yield ended it.
+func (l layout) walk(p []byte, yield func(Element) bool) (rest []byte, ok bool) {
 	for _, size := range groupSizes {
-		if !s.layout.hasGroup(size) {
+		if !l.hasGroup(size) {
 			continue
 		}
-		n, rest, ok := take(p, s.layout.wideCounts)
-		if !ok {
-			return
+		var n uint16
+		if n, p, ok = take(p, l.wideCounts); !ok {
+			return nil, false
 		}
-		p = rest
 		for range n {
 			e := Element{Size: byte(size)}
-			if e.ID, p, ok = take(p, s.layout.wideIDs); !ok {
-				return
+			if e.ID, p, ok = take(p, l.wideIDs); !ok {
+				return nil, false
 			}
-			length := size
+			length := uint16(size)
 			if size == SizeNX {
-				var declared uint16
-				if declared, p, ok = take(p, true); !ok {
-					return
+				if length, p, ok = take(p, true); !ok {
+					return nil, false
 				}
-				length = int(declared)
 			}
-			if len(p) < length {
-				return
+			if len(p) < int(length) {
+				return nil, false
 			}
 			switch size {
 			case 1:
@@ -92,49 +89,11 @@ func (s Elements) each(yield func(Element) bool) {
 				e.Bytes = p[:length:length]
 			}
 			if p = p[length:]; !yield(e) {
-				return
+				return nil, false
 			}
 		}
 	}
-}
-
-func (l layout) measure(p []byte) (used, elements int, ok bool) {
-	whole := len(p)
-	idWidth := 1
-	if l.wideIDs {
-		idWidth = 2
-	}
-	var n uint16
-	for _, size := range groupSizes[:5] {
-		if size == 16 && !l.group16 {
-			break
-		}
-		if n, p, ok = take(p, l.wideCounts); !ok {
-			return 0, 0, false
-		}
-		need := int(n) * (idWidth + size)
-		if need > len(p) {
-			return 0, 0, false
-		}
-		p, elements = p[need:], elements+int(n)
-	}
-	if l.groupNX {
-		if n, p, ok = take(p, true); !ok {
-			return 0, 0, false
-		}
-		elements += int(n)
-		for range n {
-			if len(p) < 4 {
-				return 0, 0, false
-			}
-			need := 4 + int(binary.BigEndian.Uint16(p[2:]))
-			if need > len(p) {
-				return 0, 0, false
-			}
-			p = p[need:]
-		}
-	}
-	return whole - len(p), elements, true
+	return p, true
 }
 
 func take(p []byte, wide bool) (n uint16, rest []byte, ok bool) {

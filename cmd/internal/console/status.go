@@ -1,7 +1,6 @@
 package console
 
 import (
-	"maps"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
@@ -24,8 +23,6 @@ type Status struct {
 	Admin    bool      `json:"admin"`
 	// Files are settings that are reread.
 	Files []reload.Status `json:"files,omitempty"`
-	// Certificates are shown to others, by setting: when they expire.
-	Certificates map[string]time.Time `json:"certificates,omitempty"`
 
 	// NobodyAllowed means that a set of allowed devices is asked for, and is empty.
 	NobodyAllowed bool `json:"nobody_allowed,omitempty"`
@@ -44,14 +41,11 @@ func (s Status) common() Status { return s }
 func (s Status) Knows() inspect.Knows {
 	k := inspect.Knows{
 		Refused: s.Registry.Refused, Sockets: s.Registry.Devices, DryRun: s.Janitor.DryRun,
-		Failing: s.Registry.Failing, Ends: maps.Clone(s.Certificates), Files: map[string]string{},
+		Failing: s.Registry.Failing, Ends: map[string]time.Time{}, Files: map[string]string{},
 		NobodyAllowed: s.NobodyAllowed,
 	}
 	if len(k.Failing) == 0 { // otherwise that is why
 		k.NotReady = s.NotReady
-	}
-	if k.Ends == nil {
-		k.Ends = map[string]time.Time{}
 	}
 	for _, f := range s.Files {
 		if f.Error != "" {

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
@@ -79,31 +78,14 @@ func (d *Device) Connect(ctx context.Context, addr string) (accepted bool, err e
 func (d *Device) Send(
 	ctx context.Context, codec teltonika.Codec, records ...teltonika.Record,
 ) (acked int, err error) {
-	frame, err := teltonika.AppendFrame(nil, codec, records...)
-	if err != nil {
-		return 0, d.wrap("send", err)
-	}
 	answer := make([]byte, answerSize)
-	err = d.exchange(ctx, frame, answer)
+	err = d.exchange(ctx, teltonika.AppendFrame(nil, codec, records...), answer)
 	return int(binary.BigEndian.Uint32(answer)), d.wrap("send", err)
 }
 
 // SendRaw sends bytes and does not wait for an answer.
 func (d *Device) SendRaw(ctx context.Context, raw []byte) error {
 	return d.wrap("send", d.exchange(ctx, raw, nil))
-}
-
-// WaitClosed returns nil once the server has closed the present socket, properly or with a reset,
-// and an error if it sends something instead.
-func (d *Device) WaitClosed(ctx context.Context) error {
-	err := d.exchange(ctx, nil, make([]byte, 1))
-	switch {
-	case err == nil:
-		return fmt.Errorf("device %s: the server sent something instead of closing", d.imei)
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return nil
-	}
-	return d.wrap("wait for close", err)
 }
 
 func (d *Device) exchange(ctx context.Context, out, in []byte) error {
@@ -239,11 +221,7 @@ func newSocket(conn net.Conn, addr string) *socket {
 }
 
 func (s *socket) say(ctx context.Context, codec teltonika.Codec, m teltonika.Message) error {
-	frame, err := teltonika.AppendMessages(nil, codec, m)
-	if err != nil {
-		return err
-	}
-	return s.exchange(ctx, frame, nil)
+	return s.exchange(ctx, teltonika.AppendMessages(nil, codec, m), nil)
 }
 
 func (s *socket) exchange(ctx context.Context, out, in []byte) error {

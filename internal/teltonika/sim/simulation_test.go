@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // simulated runs a simulation on g until the test ends, or until stop is called.
@@ -256,27 +254,4 @@ func TestAQuantileIsNeverTooLowAndAnEighthTooHighAtMost(t *testing.T) {
 	require.InDelta(t, 50, l.Quantile(0.5).Milliseconds(), 7)
 	require.InDelta(t, 99, l.Quantile(0.99).Milliseconds(), 13)
 	require.Zero(t, new(Latency).Quantile(0.5))
-}
-
-func TestAcknowledgedRecordsThatAreNotInTheStreamAreFound(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client()
-	var l Ledger
-	records := NewTrack(1).Next(1200) // more than a page
-	l.Acknowledged("1", records)
-	l.Acknowledged("2", records[:2])
-	pipe := rdb.Pipeline()
-	store := func(imei string, at uint64) {
-		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: "telemetry", Values: []any{"imei", imei, "ts", at}})
-	}
-	for i := range records {
-		store("1", records[i].Timestamp)
-	}
-	store("2", records[1].Timestamp)
-	store("3", records[1].Timestamp) // stored, its answer was lost
-	_, err := pipe.Exec(t.Context())
-	require.NoError(t, err)
-	acked, missing, err := l.Check(t.Context(), rdb, "telemetry")
-	require.NoError(t, err)
-	require.Equal(t, []int{1202, 1}, []int{acked, missing})
 }

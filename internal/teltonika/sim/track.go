@@ -68,7 +68,7 @@ func (t *Track) step() teltonika.Record {
 	if t.speed > 0 {
 		ignition = 1
 	}
-	io, err := teltonika.NewElements(
+	io := teltonika.NewElements(
 		teltonika.Element{ID: 239, Size: 1, Value: ignition},
 		teltonika.Element{ID: 21, Size: 1, Value: uint64(rnd.IntN(6))}, // GSM signal
 		// external voltage, mV
@@ -77,10 +77,6 @@ func (t *Track) step() teltonika.Record {
 		// driver's key: mostly above what a double can hold
 		teltonika.Element{ID: 78, Size: 8, Value: rnd.Uint64()},
 	)
-	if err != nil {
-		// a bug in this function
-		panic("sim: a track made an element that cannot be: " + err.Error())
-	}
 	r := teltonika.Record{
 		Timestamp: t.next, Longitude: t.lon, Latitude: t.lat, Altitude: int16(100 + rnd.IntN(50)),
 		Angle: uint16(t.angle), Speed: uint16(t.speed), Satellites: byte(4 + rnd.IntN(12)), IO: io,

@@ -23,10 +23,9 @@ func inBubble(t *testing.T, f func(t *testing.T, r *Reader, rdb *redis.Client)) 
 		time.Sleep(123_456 * time.Microsecond) // no whole second
 		rdb := redis.NewClient(redistest.Fake(t))
 		defer rdb.Close()
-		r, err := New(Config{
+		r := New(Config{
 			Instance: "a", Devices: stub(never), Lookup: unregistered, Client: rdb, Blocking: rdb, Logger: slog.New(slog.DiscardHandler),
 		})
-		require.NoError(t, err)
 		f(t, r, rdb)
 	})
 }

@@ -107,13 +107,11 @@ func (c *claim) Release() {
 func (b *bench) gate(id string) *instance {
 	b.t.Helper()
 	in := &instance{bench: b, id: id}
-	var err error
-	in.gateway, err = gateway.New(gateway.Config{
+	in.gateway = gateway.New(gateway.Config{
 		Register: (&claims{bench: b, id: id, newest: map[string]*claim{}}).register,
 		Client:   b.client(), Stream: b.layout.Prefix + "telemetry",
 		Quiet: b.quiet, // the gateway's tests check that it is kept
 	})
-	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ln, err := gateway.Listen(ctx, "127.0.0.1:0")
 	require.NoError(b.t, err)
@@ -137,9 +135,7 @@ func (in *instance) reads(change ...func(*Config)) {
 	for _, f := range change {
 		f(&cfg)
 	}
-	var err error
-	in.reader, err = New(cfg)
-	require.NoError(in.t, err)
+	in.reader = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	in.stop, in.stopped = cancel, make(chan error, 1)
 	reader, stopped := in.reader, in.stopped

@@ -13,11 +13,10 @@ import (
 // claimer is an instance that holds the device and has read the queue.
 func (b *bench) claimer(instance string) *Reader {
 	b.t.Helper()
-	r, err := New(Config{
+	r := New(Config{
 		Instance: instance, Layout: b.layout, Devices: stub(never), Lookup: b.sender().Lookup,
 		Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler),
 	})
-	require.NoError(b.t, err)
 	require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.layout.Registry(), imei, instance).Err())
 	require.NoError(b.t, r.readQueue(b.t.Context()))
 	return r
@@ -89,13 +88,11 @@ func TestACommandThatWasMarkedAndNotWrittenWaitsOn(t *testing.T) {
 	}
 	cfg := x.cfg
 	cfg.Instance = "z"
-	z, err := New(cfg)
-	require.NoError(t, err)
+	z := New(cfg)
 	added, err := z.add(t.Context(), e, Expired, "")
 	require.NoError(t, err)
 	require.Equal(t, verdictTaken, added, "x may report yet")
-	y, err := New(x.cfg) // its next life
-	require.NoError(t, err)
+	y := New(x.cfg) // its next life
 	verdict, _, _, err := y.take(t.Context(), e)
 	require.NoError(t, err)
 	require.Equal(t, verdictTaken, verdict)
@@ -122,8 +119,7 @@ func TestNoQueuedCommandIsSentAgainThoughOneOfItsMarksIsLost(t *testing.T) {
 			d.obeys()
 			cfg := x.cfg
 			cfg.Instance = "a"
-			y, err := New(cfg)
-			require.NoError(t, err)
+			y := New(cfg)
 			verdict, _, _, err := y.take(t.Context(), x.waiting.devices[imei][0])
 			require.NoError(t, err)
 			require.Equal(t, verdictTaken, verdict)

@@ -41,8 +41,7 @@ func command(n int, imei string) redis.XMessage {
 func TestPlacesAreGivenByDevice(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
-	r, err := New(Config{Instance: "a", Layout: b.layout, Devices: stub(never), Lookup: unregistered, Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	r := New(Config{Instance: "a", Layout: b.layout, Devices: stub(never), Lookup: unregistered, Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler)})
 	work, stop := context.WithCancel(t.Context())
 	n := 0
 	add := func(device int) Status {

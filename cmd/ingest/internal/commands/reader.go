@@ -88,12 +88,8 @@ type Reader struct {
 	waiting     waiting
 }
 
-// New does not talk to Redis. Its error names the required settings.
-func New(cfg Config) (*Reader, error) {
-	if cfg.Instance == "" || cfg.Devices == nil || cfg.Lookup == nil ||
-		cfg.Client == nil || cfg.Blocking == nil {
-		return nil, errors.New("commands: Config needs Instance, Devices, Lookup, Client and Blocking")
-	}
+// New needs Instance, Devices, Lookup and both clients. It does not talk to Redis.
+func New(cfg Config) *Reader {
 	cfg.Drain = cmp.Or(cfg.Drain, time.Second)
 	cfg.Answer = cmp.Or(cfg.Answer, lifetime)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -115,7 +111,7 @@ func New(cfg Config) (*Reader, error) {
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_waiting",
 		Help: "Commands in the fleet's queue for devices that are away, as this replica last read it.",
 	}, func() float64 { return float64(r.Waiting()) })
-	return r, nil
+	return r
 }
 
 // Outstanding returns the number of commands that have been read and have no outcome yet.

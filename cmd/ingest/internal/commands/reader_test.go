@@ -171,8 +171,7 @@ func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
 // response returns a frame of codec 12 with a device's text.
 func response(t *testing.T, text string) []byte {
 	t.Helper()
-	p, err := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
-	require.NoError(t, err)
+	p := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
 	return p
 }
 
@@ -182,8 +181,7 @@ func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
 	a := b.instance("a")
 	d := a.connects(imei)
 	unasked := func(codec teltonika.Codec, m teltonika.Message) {
-		p, err := teltonika.AppendMessages(nil, codec, m)
-		require.NoError(t, err)
+		p := teltonika.AppendMessages(nil, codec, m)
 		require.NoError(t, d.SendRaw(t.Context(), p))
 	}
 	response := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("unasked")}
@@ -220,8 +218,7 @@ func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) 
 	b.adds("a", "unsent", imei, "unsent")
 	deleted := b.adds("a", "deleted", imei, "deleted")
 	// The former life read all of them, marked one, and was killed.
-	former, err := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Lookup: unregistered, Client: b.rdb, Blocking: b.rdb})
-	require.NoError(t, err)
+	former := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Lookup: unregistered, Client: b.rdb, Blocking: b.rdb})
 	stream := Outbound(b.layout, "a")
 	page, err := former.read(t.Context(), first)
 	require.NoError(t, err)

@@ -27,14 +27,8 @@ const (
 	// askPage takes Redis less than a millisecond.
 	askPage   = 1000
 	manyKnown = 100_000
-)
-
-type verdict uint8
-
-const (
-	unsure verdict = iota // Redis is unavailable, and nothing is remembered
-	member
-	unknown // absent from a set that could be read
+	// mostQueries at once leave connections for records.
+	mostQueries = 16
 )
 
 // authority allows the members of a set in Redis. It asks at each handshake, so changes apply at
@@ -45,16 +39,11 @@ type authority struct {
 	set      string
 	asks     *streak.Streak
 	failures prometheus.Counter
-	known    map[string]struct{} // by Redis' last answer; for run's goroutine
-	asked    chan struct{}       // holds a token while waiting is not empty
+	turns    chan struct{} // one taken per query
 
-	mu      sync.Mutex
-	waiting []question
-}
-
-type question struct {
-	imei   string
-	answer chan verdict
+	mu     sync.Mutex
+	known  map[string]struct{} // by Redis' last answer
+	failed time.Time           // the last query
 }
 
 func newAuthority(
@@ -64,7 +53,7 @@ func newAuthority(
 		client: client, set: set, failures: failures,
 		asks: streak.New(log, "Redis does not say which devices may be served: known ones are, others wait",
 			"Redis says again which devices may be served", "set", set),
-		known: make(map[string]struct{}), asked: make(chan struct{}, 1),
+		known: make(map[string]struct{}), turns: make(chan struct{}, mostQueries),
 	}
 }
 
@@ -77,10 +66,11 @@ func (a *authority) decide(ctx context.Context, imei string) error {
 	ctx, cancel := context.WithTimeout(ctx, undecidedTime)
 	defer cancel()
 	for {
-		switch a.question(ctx, imei) {
-		case member:
+		are, err := a.query(ctx, imei)
+		switch {
+		case err == nil && are[0], err != nil && a.knows(imei):
 			return nil
-		case unknown:
+		case err == nil:
 			return errUnknownDevice
 		}
 		if !wait.For(ctx, askAgain) {
@@ -89,98 +79,48 @@ func (a *authority) decide(ctx context.Context, imei string) error {
 	}
 }
 
-func (a *authority) question(ctx context.Context, imei string) verdict {
-	q := question{imei, make(chan verdict, 1)}
+func (a *authority) knows(imei string) bool {
 	a.mu.Lock()
-	a.waiting = append(a.waiting, q)
-	a.mu.Unlock()
-	select {
-	case a.asked <- struct{}{}:
-	default:
-	}
-	select {
-	case v := <-q.answer:
-		return v
-	case <-ctx.Done():
-		return unsure
-	}
-}
-
-func (a *authority) run(ctx context.Context, connected func() []string, expel func(imei string)) {
-	recheck := time.NewTicker(recheckTime)
-	defer recheck.Stop()
-	for {
-		select {
-		case <-a.asked:
-			a.answer(ctx)
-		case <-recheck.C:
-			a.recheck(ctx, connected(), expel)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// answer stops asking Redis after a failure, so that remembered devices are served at once.
-func (a *authority) answer(ctx context.Context) {
-	a.mu.Lock()
-	all := a.waiting
-	a.waiting = nil
-	a.mu.Unlock()
-	var err error
-	for page := range slices.Chunk(all, askPage) {
-		imeis := make([]string, len(page))
-		for i, q := range page {
-			imeis[i] = q.imei
-		}
-		var are []bool
-		if err == nil {
-			are, err = a.ask(ctx, imeis)
-		}
-		for i, q := range page {
-			q.answer <- a.judge(q.imei, err == nil && are[i], err)
-		}
-	}
-}
-
-func (a *authority) judge(imei string, is bool, err error) verdict {
+	defer a.mu.Unlock()
 	_, known := a.known[imei]
-	switch {
-	case err != nil && known:
-		return member
-	case err != nil:
-		return unsure
-	case !is:
-		delete(a.known, imei)
-		return unknown
-	}
-	if !known && len(a.known) >= manyKnown {
-		for other := range a.known {
-			delete(a.known, other)
-			break
-		}
-	}
-	a.known[imei] = struct{}{}
-	return member
+	return known
 }
 
-// recheck expels devices that have left the set. A failure expels none.
-func (a *authority) recheck(ctx context.Context, imeis []string, expel func(string)) {
-	for page := range slices.Chunk(imeis, askPage) {
-		are, err := a.ask(ctx, page)
-		if err != nil {
-			return
-		}
-		for i, imei := range page {
-			if a.judge(imei, are[i], nil) == unknown {
-				expel(imei)
+// query asks no more for a while after a failure, so that remembered devices are served at once.
+func (a *authority) query(ctx context.Context, imei string) ([]bool, error) {
+	select {
+	case a.turns <- struct{}{}:
+		defer func() { <-a.turns }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	a.mu.Lock()
+	failing := time.Since(a.failed) < askAgain
+	a.mu.Unlock()
+	if failing {
+		return nil, errUndecided
+	}
+	return a.ask(ctx, imei)
+}
+
+// recheck expels devices that have left the set, until ctx ends. A failure expels none.
+func (a *authority) recheck(ctx context.Context, connected func() []string, expel func(imei string)) {
+	for wait.For(ctx, recheckTime) {
+		for page := range slices.Chunk(connected(), askPage) {
+			are, err := a.ask(ctx, page...)
+			if err != nil {
+				break
+			}
+			for i, imei := range page {
+				if !are[i] {
+					expel(imei)
+				}
 			}
 		}
-		a.answer(ctx)
 	}
 }
 
-func (a *authority) ask(ctx context.Context, imeis []string) ([]bool, error) {
+func (a *authority) ask(ctx context.Context, imeis ...string) ([]bool, error) {
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	args := make([]any, len(imeis))
@@ -195,9 +135,29 @@ func (a *authority) ask(ctx context.Context, imeis []string) ([]bool, error) {
 		return nil, ctx.Err()
 	}
 	a.asks.Note(err)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if err != nil {
+		a.failed = time.Now()
 		a.failures.Inc()
 		return nil, err
 	}
+	for i, is := range are {
+		a.learn(imeis[i], is)
+	}
 	return are, nil
+}
+
+// The caller holds mu.
+func (a *authority) learn(imei string, is bool) {
+	delete(a.known, imei)
+	for other := range a.known {
+		if !is || len(a.known) < manyKnown {
+			break
+		}
+		delete(a.known, other)
+	}
+	if is {
+		a.known[imei] = struct{}{}
+	}
 }

@@ -23,8 +23,7 @@ func without(t *testing.T, change ...func(*Config)) *Gateway {
 	for _, f := range change {
 		f(&cfg)
 	}
-	g, err := New(cfg)
-	require.NoError(t, err)
+	g := New(cfg)
 	return g
 }
 
@@ -120,30 +119,4 @@ func TestACommandForASessionThatHasEndedIsDoneAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ended)
 	})
-}
-
-func TestWhatNewRefusesAndWhatItTakes(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	for says, change := range map[string]func(*Config){
-		"Config needs Register and Client": func(c *Config) { c.Register = nil },
-		"needs Register and Client":        func(c *Config) { c.Client = nil },
-		"must not be negative":             func(c *Config) { c.MaxLen = -1 },
-		"MaxConns must not be negative":    func(c *Config) { c.MaxConns = -1 },
-		"Streams is 3":                     func(c *Config) { c.Streams = 3 },
-		"Streams is 2048":                  func(c *Config) { c.Streams = 2048 },
-	} {
-		cfg := Config{Register: (&registrar{}).register, Client: client}
-		change(&cfg)
-		_, err := New(cfg)
-		require.ErrorContains(t, err, says)
-	}
-	g, err := New(Config{Register: (&registrar{}).register, Client: client})
-	require.NoError(t, err)
-	require.Nil(t, g.authority)
-	c := g.cfg
-	require.Equal(t,
-		[]any{Stream, 1, int64(1_000_000), 100_000, 4096, 4096, 3 * time.Second, 5 * time.Second, time.Minute},
-		[]any{c.Stream, c.Streams, c.MaxLen, c.MaxConns, c.MaxUnidentified, c.MaxRegistering, c.Quiet, c.Drain, c.FirstFrame})
 }

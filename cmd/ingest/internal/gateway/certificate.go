@@ -5,28 +5,23 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
+
+// certificateAge is how often authorities are compared.
+const certificateAge = time.Second
 
 // ParseClientCAs makes a pool for Config.ClientCAs from certificates in PEM. None, or a damaged
 // one, is an error: a pool must not lack an authority because only half of a file was read.
 func ParseClientCAs(text string) (*x509.CertPool, error) {
-	pool, rest := x509.NewCertPool(), []byte(text)
-	n := 0
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("block %d is not a certificate", n+1)
-		}
+	pool, n := x509.NewCertPool(), 0
+	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("block %d: %w", n+1, err)
@@ -34,13 +29,23 @@ func ParseClientCAs(text string) (*x509.CertPool, error) {
 		pool.AddCert(cert)
 		n++
 	}
-	switch began := strings.Count(text, "-----BEGIN"); {
-	case began == 0:
-		return nil, errors.New("the file has no certificate in PEM")
-	case began != n:
-		return nil, fmt.Errorf("%d certificates begin, and %d can be read", began, n)
+	if began := strings.Count(text, "-----BEGIN"); n == 0 || began != n {
+		return nil, fmt.Errorf("%d certificates in PEM begin, and %d can be read", began, n)
 	}
 	return pool, nil
+}
+
+// ParseCertificate makes a certificate for Config.Certificate from it and its key in PEM. One that
+// has expired is an error unless expired is set.
+func ParseCertificate(cert, key string, expired bool) (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		return nil, err
+	}
+	if ends := pair.Leaf.NotAfter; !expired && time.Now().After(ends) {
+		return nil, fmt.Errorf("it expired at %s", ends.Format(time.RFC3339))
+	}
+	return &pair, nil
 }
 
 // verifyDevice takes the first certificate for the client's; the others may be intermediates.
@@ -80,7 +85,7 @@ func (s *session) checkCertificate(imei string) error {
 	}
 	err := fmt.Errorf("%w: it names another device", errCertificate)
 	if len(certs) > 0 {
-		err = fmt.Errorf("%w: %s", err, subject(certs[0]))
+		err = fmt.Errorf("%w: %q", err, printable.Clip(certs[0].Subject.CommonName))
 	}
 	s.logRefusal(imei, err)
 	return err
@@ -122,17 +127,4 @@ func (s *session) logRefusal(imei string, err error) {
 		s.g.cfg.Logger.Warn("device refused for its certificate", "imei", imei,
 			"peer", s.conn.RemoteAddr().String(), "error", err, "refused_since_last_line", max(0, before-1))
 	}
-}
-
-func subject(cert *x509.Certificate) string {
-	const most = 3
-	all := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
-	more := ""
-	if len(all) > most {
-		all, more = all[:most], " ..."
-	}
-	for i, name := range all {
-		all[i] = strconv.QuoteToASCII(name[:min(len(name), 64)])
-	}
-	return strings.Join(all, ", ") + more
 }

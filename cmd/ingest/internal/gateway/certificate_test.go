@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,8 +35,7 @@ func asking(t *testing.T, wrap func(*bench, net.Listener) net.Listener, all ...*
 	t.Helper()
 	d := &vouched{}
 	d.trust(all...)
-	cert, key := certify(t, t.TempDir(), "server")
-	secured := overTLS(t, cert, key, slog.Default())
+	secured := overTLS(t)
 	d.bench = listening(t, func(b *bench, ln net.Listener) net.Listener {
 		if wrap != nil {
 			ln = wrap(b, ln)
@@ -266,19 +266,36 @@ func TestClientCAsAreReadWholeOrNotAtAll(t *testing.T) {
 		require.NoError(t, verifyDevice([]*x509.Certificate{cert}, pool))
 	}
 	_, err = ParseClientCAs(both + "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
-	require.EqualError(t, err, "3 certificates begin, and 2 can be read")
+	require.EqualError(t, err, "3 certificates in PEM begin, and 2 can be read")
 	for end := 1; end < len(both)-1; end++ { // a file that is being written
 		if pool, err := ParseClientCAs(both[:end]); err == nil {
 			require.True(t, pool.Equal(certtest.Pool(first)), "a whole first certificate, at %d", end)
 		}
 	}
 	for text, want := range map[string]string{
-		"":        "the file has no certificate in PEM",
-		"nothing": "the file has no certificate in PEM",
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})):               "block 1 is not a certificate",
-		first.PEM() + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})): "block 2: x509",
+		"": "0 certificates", "nothing": "0 certificates",
+		first.PEM() + string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})): "block 2: x509",
 	} {
 		_, err := ParseClientCAs(text)
 		require.ErrorContains(t, err, want, fmt.Sprintf("%.40q", text))
 	}
+}
+
+func TestAnExpiredCertificateIsUsedOnlyIfASettingAllowsIt(t *testing.T) {
+	t.Parallel()
+	text := func(file string) string {
+		p, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(p)
+	}
+	late := certtest.New(t, "authority").Device(t, "late", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
+	cert, key := certtest.Files(t, t.TempDir(), late)
+	_, err := ParseCertificate(text(cert), text(key), false)
+	require.ErrorContains(t, err, "expired at")
+	pair, err := ParseCertificate(text(cert), text(key), true)
+	require.NoError(t, err)
+	require.Equal(t, "late", pair.Leaf.Subject.CommonName)
+	_, other := certtest.Files(t, t.TempDir(), certtest.New(t, "other").Itself())
+	_, err = ParseCertificate(text(cert), text(other), true)
+	require.Error(t, err)
 }

@@ -137,21 +137,15 @@ func (g *Gateway) Ready(imei string) bool {
 }
 
 func newPendingCommand(c Command) (*pendingCommand, error) {
-	o := &pendingCommand{
-		codec: c.Codec, ready: make(chan struct{}), done: make(chan struct{}), heard: make(chan struct{}),
-	}
-	m := teltonika.Message{Type: teltonika.TypeCommand, Text: c.Text}
-	var err error
-	if o.imei, err = teltonika.ParseIMEI(c.IMEI); err != nil {
+	imei, err := teltonika.ParseIMEI(c.IMEI)
+	if err != nil {
 		return nil, fmt.Errorf("gateway: command: %w", err)
 	}
-	if c.Codec == teltonika.Codec14 {
-		m.IMEI = o.imei
-	}
-	if o.frame, err = teltonika.AppendMessages(nil, c.Codec, m); err != nil {
-		return nil, fmt.Errorf("gateway: command: %w", err)
-	}
-	return o, nil
+	m := teltonika.Message{Type: teltonika.TypeCommand, IMEI: imei, Text: c.Text}
+	return &pendingCommand{
+		codec: c.Codec, imei: imei, frame: teltonika.AppendMessages(nil, c.Codec, m),
+		ready: make(chan struct{}), done: make(chan struct{}), heard: make(chan struct{}),
+	}, nil
 }
 
 // addCommand returns false if another command is pending. If the session has ended, it closes

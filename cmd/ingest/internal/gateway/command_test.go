@@ -17,17 +17,14 @@ import (
 )
 
 // response returns a frame with a device's answer to a command.
-func response(t testing.TB, codec teltonika.Codec, text string) []byte {
-	t.Helper()
-	m := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)}
-	if codec == teltonika.Codec14 {
-		var err error
-		m.IMEI, err = teltonika.ParseIMEI(imei)
-		require.NoError(t, err)
-	}
-	p, err := teltonika.AppendMessages(nil, codec, m)
-	require.NoError(t, err)
-	return p
+func response(codec teltonika.Codec, text string) []byte {
+	return encoded(codec, teltonika.TypeResponse, text)
+}
+
+// encoded returns a frame with one message, which names the device.
+func encoded(codec teltonika.Codec, kind teltonika.MessageType, text string) []byte {
+	of, _ := teltonika.ParseIMEI(imei)
+	return teltonika.AppendMessages(nil, codec, teltonika.Message{Type: kind, IMEI: of, Text: []byte(text)})
 }
 
 // asked is the result of a command.
@@ -53,16 +50,9 @@ func asks(g *Gateway, codec teltonika.Codec, text string, answerWithin time.Dura
 // hears reads the frame of a command.
 func hears(t testing.TB, from io.Reader, codec teltonika.Codec, text string) {
 	t.Helper()
-	m := teltonika.Message{Type: teltonika.TypeCommand, Text: []byte(text)}
-	if codec == teltonika.Codec14 {
-		var err error
-		m.IMEI, err = teltonika.ParseIMEI(imei)
-		require.NoError(t, err)
-	}
-	want, err := teltonika.AppendMessages(nil, codec, m)
-	require.NoError(t, err)
+	want := encoded(codec, teltonika.TypeCommand, text)
 	got := make([]byte, len(want))
-	_, err = io.ReadFull(from, got)
+	_, err := io.ReadFull(from, got)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
@@ -84,7 +74,7 @@ func (s *timed) obeys(t *testing.T, codec teltonika.Codec, text string) time.Dur
 	t.Helper()
 	got := asks(s.gateway, codec, text, time.Minute)
 	hears(t, s, codec, text)
-	s.write(t, response(t, codec, "did "+text))
+	s.write(t, response(codec, "did "+text))
 	a := <-got
 	require.NoError(t, a.err)
 	require.Equal(t, "did "+text, a.text)
@@ -108,7 +98,7 @@ func TestTheNextCommandWaitsUntilTheSocketWasQuietForThreeSeconds(t *testing.T) 
 func (s *timed) ambiguous(t *testing.T, got <-chan asked, codec teltonika.Codec, command, want string) {
 	t.Helper()
 	hears(t, s, codec, command)
-	s.write(t, response(t, codec, "did "+command))
+	s.write(t, response(codec, "did "+command))
 	a := <-got
 	require.ErrorIs(t, a.err, ErrAmbiguous)
 	require.Equal(t, want, a.text)
@@ -120,11 +110,11 @@ func TestAnotherFrameOfAnAnswerMakesTheNextOneAmbiguous(t *testing.T) {
 		s := reported(t, join())
 		one := asks(g, c12, "one", time.Minute)
 		hears(t, s, c12, "one")
-		s.write(t, response(t, c12, "part 1 of the answer to one"))
+		s.write(t, response(c12, "part 1 of the answer to one"))
 		require.Equal(t, "part 1 of the answer to one", (<-one).text)
 		two := asks(g, c12, "two", time.Minute)
 		<-time.After(2900 * time.Millisecond)
-		s.write(t, response(t, c12, "part 2 of the answer to one"))
+		s.write(t, response(c12, "part 2 of the answer to one"))
 		s.ambiguous(t, two, c12, "two", "did two")
 		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.stray))
 
@@ -149,7 +139,7 @@ func TestAnAnswerAfterAnUnansweredCommandIsAmbiguousUntilTheSocketEnds(t *testin
 				hears(t, s, c12, "slow")
 				require.ErrorIs(t, (<-slow).err, ErrUnanswered)
 				for _, text := range comes {
-					s.write(t, response(t, c12, text))
+					s.write(t, response(c12, text))
 				}
 				<-time.After(time.Minute)
 				s.obeys(t, c14, "in the other codec")
@@ -177,7 +167,7 @@ func TestWhatADeviceSendsOfItselfIsInTheWayOfItsOwnCodecOnly(t *testing.T) {
 			t.Parallel()
 			inBubble(t, nil, func(t *testing.T, s *timed) {
 				reported(t, s)
-				s.write(t, response(t, row.sends, "serial data"))
+				s.write(t, response(row.sends, "serial data"))
 				synctest.Wait()
 				<-time.After(time.Second) // what it sent used up its rate
 				if row.served {
@@ -235,7 +225,7 @@ func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
 	require.True(t, s.addCommand(o))
 	s.acceptCommands()
 	s.permit(o)
-	_, err = device.Write(response(t, c12, "the rest of an earlier answer"))
+	_, err = device.Write(response(c12, "the rest of an earlier answer"))
 	require.NoError(t, err)
 	await(t, func() bool { bytes, _ := s.unread(); return bytes })
 	s.interrupt() // like a permit that comes before the session has met the frame
@@ -264,7 +254,7 @@ func TestACommandDoesNotDisturbAFrameThatIsHalfHere(t *testing.T) {
 		s.write(t, f[5:])
 		require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
 		hears(t, s, c12, "getver")
-		s.write(t, response(t, c12, "did getver"))
+		s.write(t, response(c12, "did getver"))
 		require.Equal(t, asked{"did getver", nil, 20 * time.Second}, <-got)
 		s.write(t, f[:5])
 		s.began = time.Now()
@@ -277,7 +267,7 @@ func TestACommandDoesNotDisturbAFrameThatIsHalfHere(t *testing.T) {
 // record of its own. Keep-alives neither delay the command nor hide what is behind them.
 func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
 	t.Parallel()
-	rest := response(t, c12, "the rest of an earlier answer")
+	rest := response(c12, "the rest of an earlier answer")
 	for over, listens := range transports(t) {
 		for behind, more := range map[string][][]byte{
 			"response": {rest}, "keep-alive": {{0xFF}}, "response behind keep-alives": {{0xFF}, {0xFF}, rest},
@@ -304,7 +294,7 @@ func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
 				server.Cont()
 				w.expect("00000002")
 				hears(t, w, c12, "getver")
-				w.send(response(t, c12, "did getver"))
+				w.send(response(c12, "did getver"))
 				a := <-got
 				require.Equal(t, "did getver", a.text)
 				if behind == "keep-alive" {

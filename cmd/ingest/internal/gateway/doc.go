@@ -1,7 +1,7 @@
 // Package gateway serves the sockets of Teltonika devices: it registers a device, stores its
 // reports in Redis streams, and only then acknowledges them.
 //
-//	g, err := gateway.New(gateway.Config{
+//	g := gateway.New(gateway.Config{
 //		Register: func(imei string, end func() error) gateway.Claim {
 //			return reg.Register(imei, registry.Socket{Close: end})
 //		},

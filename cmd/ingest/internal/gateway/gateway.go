@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -100,8 +100,8 @@ type Config struct {
 	// ClientCAs, if not nil, returns the authorities for device certificates, the same pool until
 	// it changes. A certificate has the IMEI as common name or DNS name.
 	ClientCAs func() *x509.CertPool
-	// Certificate, if not nil, is the one of OverTLS, for a metric.
-	Certificate *Certificate
+	// Certificate returns the one of OverTLS.
+	Certificate func() *tls.Certificate
 	// StartSpan, if not nil, is called for each registration: see janitor.Config. No attribute names
 	// the device.
 	StartSpan func(ctx context.Context, name string, attrs ...slog.Attr) (
@@ -135,20 +135,10 @@ type Gateway struct {
 	newest   map[string]*session // by IMEI
 }
 
-// New returns an error that names the setting that is missing, negative or out of range.
-func New(cfg Config) (*Gateway, error) {
-	if cfg.Register == nil || cfg.Client == nil {
-		return nil, errors.New("gateway: Config needs Register and Client")
-	}
-	if cfg.MaxLen < 0 || cfg.MaxConns < 0 {
-		return nil, errors.New("gateway: MaxLen and MaxConns must not be negative")
-	}
-	cfg.Streams = cmp.Or(cfg.Streams, 1)
-	if cfg.Streams < 1 || cfg.Streams > guard.MostPartitions || cfg.Streams&(cfg.Streams-1) != 0 {
-		return nil, fmt.Errorf("gateway: Streams is %d, expected a power of two from 1 to %d",
-			cfg.Streams, guard.MostPartitions)
-	}
+// New needs Register and Client.
+func New(cfg Config) *Gateway {
 	cfg.Stream = cmp.Or(cfg.Stream, Stream)
+	cfg.Streams = cmp.Or(cfg.Streams, 1)
 	cfg.MaxLen = cmp.Or(cfg.MaxLen, 1_000_000)
 	cfg.MaxConns = cmp.Or(cfg.MaxConns, 100_000)
 	cfg.MaxUnidentified = cmp.Or(cfg.MaxUnidentified, Unidentified(cfg.MaxConns))
@@ -175,7 +165,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Allowed != "" {
 		g.authority = newAuthority(cfg.Client, cfg.Allowed, cfg.Logger, g.metrics.authority)
 	}
-	return g, nil
+	return g
 }
 
 // Connections returns the number of open sockets, greeted or not.
@@ -202,7 +192,7 @@ func (g *Gateway) Serve(ctx context.Context, lns ...net.Listener) error {
 
 	var running sync.WaitGroup
 	if g.authority != nil {
-		running.Go(func() { g.authority.run(accepting, g.devices, g.expel) })
+		running.Go(func() { g.authority.recheck(accepting, g.devices, g.expel) })
 	}
 	running.Go(func() { g.faults.box.Run(accepting, 0) })
 	if g.cfg.ClientCAs != nil {

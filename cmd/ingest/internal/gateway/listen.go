@@ -1,23 +1,19 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/pires/go-proxyproto"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
-	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
 // keepAlive is sparing, since a probe wakes a parked device's radio.
@@ -41,74 +37,30 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 }
 
 // Proxied returns a listener for load balancers that speak the PROXY protocol. Connections without
-// a header, or not from a trusted address (CIDRs or single addresses), are closed. A header can
-// name any sender: only proxies may be able to reach ln from these addresses.
-func (g *Gateway) Proxied(ln net.Listener, trusted []string) (net.Listener, error) {
-	policy, err := proxyproto.TrustProxyHeaderFromRanges(trusted)
-	if err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
-	}
+// a header, or not from a trusted address, are closed. A header can name any sender: only proxies
+// may be able to reach ln from these addresses.
+func (g *Gateway) Proxied(ln net.Listener, trusted []netip.Prefix) net.Listener {
 	return &proxyproto.Listener{
 		Listener: ln,
 		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
-			p, err := policy(o)
-			if err != nil {
-				g.metrics.disconnects.WithLabelValues(endUntrusted).Inc()
-				g.cfg.Logger.Debug("connection is not from a trusted proxy", "peer", named(o.Upstream))
+			from := doors.Addr(named(o.Upstream))
+			if slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(from) }) {
+				return proxyproto.REQUIRE, nil
 			}
-			return p, err
+			g.metrics.disconnects.WithLabelValues(endUntrusted).Inc()
+			g.cfg.Logger.Debug("connection is not from a trusted proxy", "peer", named(o.Upstream))
+			return proxyproto.REJECT, proxyproto.ErrInvalidUpstream
 		},
 		ReadHeaderTimeout: -1, // the handshake's own deadline bounds it
-	}, nil
-}
-
-const certificateAge = time.Second
-
-// Certificate is a TLS certificate and its key in two files. Changes apply within a second; while
-// the files cannot be used, the former certificate stays, and a warning is logged.
-type Certificate struct {
-	certFile, keyFile string
-	expired           bool // is used too
-	log               *slog.Logger
-	reads             *streak.Streak
-
-	mu   sync.Mutex
-	pair *tls.Certificate
-	read time.Time
-}
-
-// LoadCertificate reads the files. An expired certificate is an error unless expired is set.
-func LoadCertificate(certFile, keyFile string, expired bool, log *slog.Logger) (*Certificate, error) {
-	c := &Certificate{certFile: certFile, keyFile: keyFile, expired: expired, log: log, read: time.Now()}
-	var err error
-	if c.pair, err = c.load(); err != nil {
-		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	c.reads = streak.New(log, "TLS certificate cannot be used, the former one stands",
-		"TLS certificate can be used again", "file", certFile)
-	return c, nil
 }
-
-func (c *Certificate) load() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil {
-		return nil, err
-	}
-	if ends := pair.Leaf.NotAfter; !c.expired && time.Now().After(ends) {
-		return nil, fmt.Errorf("%s expired at %s", c.certFile, ends.Format(time.RFC3339))
-	}
-	return &pair, nil
-}
-
-// Ends returns when the certificate in use expires.
-func (c *Certificate) Ends() time.Time { return c.current().Leaf.NotAfter }
 
 // OverTLS returns a listener for TLS 1.2 or newer. ln may come from Proxied: the PROXY header is
 // then outside of TLS.
-func (g *Gateway) OverTLS(ln net.Listener, c *Certificate) net.Listener {
+func (g *Gateway) OverTLS(ln net.Listener) net.Listener {
 	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current(), nil },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return g.cfg.Certificate(), nil },
 	}
 	if g.cfg.ClientCAs != nil {
 		// Not RequireAndVerifyClientCert: it would skip verification for resumed sessions, and its
@@ -153,21 +105,6 @@ func (b *belowTLS) Read(p []byte) (int, error) {
 	n, err := b.Conn.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	return n, err
-}
-
-func (c *Certificate) current() *tls.Certificate {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.read) >= certificateAge {
-		c.read = time.Now()
-		pair, err := c.load()
-		c.reads.Note(err)
-		if err == nil && !slices.EqualFunc(pair.Certificate, c.pair.Certificate, bytes.Equal) {
-			c.pair = pair
-			c.log.Info("TLS certificate read again", "file", c.certFile, "expires", pair.Leaf.NotAfter)
-		}
-	}
-	return c.pair
 }
 
 // named formats an address as text: a JSON handler would write the fields of a net.TCPAddr. addr

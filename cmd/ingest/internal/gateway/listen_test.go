@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
 	"net"
-	"os"
+	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/require"
@@ -26,10 +24,12 @@ func listening(t *testing.T, wrap func(*bench, net.Listener) net.Listener, chang
 	return setupOn(t, redistest.Shared(t), wrap, change...)
 }
 
-func overTLS(t *testing.T, certFile, keyFile string, log *slog.Logger) func(*bench, net.Listener) net.Listener {
-	c, err := LoadCertificate(certFile, keyFile, false, log)
-	require.NoError(t, err)
-	return func(b *bench, ln net.Listener) net.Listener { return b.OverTLS(ln, c) }
+func overTLS(t *testing.T) func(*bench, net.Listener) net.Listener {
+	cert := certtest.New(t, "gateway").Itself()
+	return func(b *bench, ln net.Listener) net.Listener {
+		b.cfg.Certificate = func() *tls.Certificate { return cert }
+		return b.OverTLS(ln)
+	}
 }
 
 func (b *bench) dialTLS(t *testing.T, version uint16) *wire {
@@ -43,8 +43,7 @@ func (b *bench) dialTLS(t *testing.T, version uint16) *wire {
 
 func TestDevicesSpeakTLSFrom12On(t *testing.T) {
 	t.Parallel()
-	cert, key := certify(t, t.TempDir(), "first")
-	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	b := listening(t, overTLS(t))
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		w := b.dialTLS(t, version)
 		w.send(handshake(t, imei))
@@ -64,8 +63,7 @@ func TestDevicesSpeakTLSFrom12On(t *testing.T) {
 
 func TestASlowTLSHandshakeDelaysNoOtherDevice(t *testing.T) {
 	t.Parallel()
-	cert, key := certify(t, t.TempDir(), "first")
-	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	b := listening(t, overTLS(t))
 	for range 20 {
 		b.dial(t) // says nothing
 	}
@@ -76,8 +74,7 @@ func TestASlowTLSHandshakeDelaysNoOtherDevice(t *testing.T) {
 
 func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
 	t.Parallel()
-	cert, key := certify(t, t.TempDir(), "first")
-	b := listening(t, overTLS(t, cert, key, slog.Default()))
+	b := listening(t, overTLS(t))
 	w := b.dial(t)
 	const hello = 60_000                                              // package tls would hold all of it
 	w.send([]byte{22, 3, 1, 0x40, 0, 1, 0, hello >> 8, hello & 0xFF}) // a record of 16 KiB
@@ -117,65 +114,12 @@ func (g *gathering) flush(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestACertificateIsReadAgainWhenItChanges(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	certFile, keyFile := certify(t, dir, "first")
-	var log process.Buffer
-	c, err := LoadCertificate(certFile, keyFile, false, slog.New(slog.NewTextHandler(&log, nil)))
-	require.NoError(t, err)
-	name := func() string {
-		c.mu.Lock()
-		c.read = time.Time{} // a second has passed
-		c.mu.Unlock()
-		return c.current().Leaf.Subject.CommonName
-	}
-	require.Equal(t, "first", name())
-
-	// Half of a change: a key that is not this certificate's.
-	otherCert, otherKey := certify(t, t.TempDir(), "second")
-	replace := func(file, by string) {
-		p, err := os.ReadFile(by)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(file+".new", p, 0o600))
-		later := time.Now().Add(time.Minute) // clocks of file systems are coarse
-		require.NoError(t, os.Chtimes(file+".new", later, later))
-		require.NoError(t, os.Rename(file+".new", file))
-	}
-	replace(keyFile, otherKey)
-	require.Equal(t, "first", name())
-	require.Equal(t, "first", name())
-	require.Equal(t, 1, strings.Count(log.String(), "the former one stands"), "it is said once")
-	replace(certFile, otherCert)
-	require.Equal(t, "second", name())
-	require.Contains(t, log.String(), "TLS certificate read again")
-	late := certtest.New(t, "authority").Device(t, "late", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })
-	lateCert, lateKey := certtest.Files(t, t.TempDir(), late)
-	replace(certFile, lateCert)
-	replace(keyFile, lateKey)
-	require.Equal(t, "second", name())
-	require.Contains(t, log.String(), "expired at")
-	_, err = LoadCertificate(certFile, keyFile, false, slog.Default())
-	require.ErrorContains(t, err, "expired at")
-	c, err = LoadCertificate(certFile, keyFile, true, slog.Default())
-	require.NoError(t, err)
-	require.Equal(t, "late", name())
-	require.WithinDuration(t, time.Now(), c.Ends(), time.Hour)
-	require.NoError(t, os.Remove(certFile))
-	require.Equal(t, "late", name())
-
-	_, err = LoadCertificate(certFile, keyFile, false, slog.Default())
-	require.ErrorContains(t, err, "cert.pem")
-}
-
 func proxied(trusted ...string) func(*bench, net.Listener) net.Listener {
-	return func(b *bench, ln net.Listener) net.Listener {
-		ln, err := b.Proxied(ln, trusted)
-		if err != nil {
-			panic(err)
-		}
-		return ln
+	var networks []netip.Prefix
+	for _, network := range trusted {
+		networks = append(networks, netip.MustParsePrefix(network))
 	}
+	return func(b *bench, ln net.Listener) net.Listener { return b.Proxied(ln, networks) }
 }
 
 func TestAProxyNamesTheDevicesAddress(t *testing.T) {
@@ -233,8 +177,7 @@ func TestOneGatewayServesSeveralListeners(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client()
 	r := &registrar{land: true}
-	g, err := New(Config{Register: r.register, Client: client, MaxConns: 2})
-	require.NoError(t, err)
+	g := New(Config{Register: r.register, Client: client, MaxConns: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var lns []net.Listener
@@ -257,19 +200,12 @@ func TestOneGatewayServesSeveralListeners(t *testing.T) {
 	require.Zero(t, g.Connections())
 }
 
-// certify writes a certificate with this name, and its key.
-func certify(t *testing.T, dir, name string) (certFile, keyFile string) {
-	t.Helper()
-	return certtest.Files(t, dir, certtest.New(t, "authority").Device(t, name))
-}
-
 // transports returns what wraps a listener, by name.
 func transports(t *testing.T) map[string]func(*bench, net.Listener) net.Listener {
 	t.Helper()
-	cert, key := certify(t, t.TempDir(), "gateway")
 	return map[string]func(*bench, net.Listener) net.Listener{
 		"TCP": func(_ *bench, ln net.Listener) net.Listener { return ln },
-		"TLS": overTLS(t, cert, key, slog.Default()),
+		"TLS": overTLS(t),
 	}
 }
 

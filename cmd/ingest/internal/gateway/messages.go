@@ -233,7 +233,7 @@ func (m *message) values() []any {
 	if m.codec == teltonika.Codec13 || m.codec == teltonika.Codec15 {
 		values = append(values, "ts", int64(m.at)*1000)
 	}
-	if printable(m.text) {
+	if isText(m.text) {
 		values = append(values, "text", m.text)
 	}
 	if m.named != "" {
@@ -245,7 +245,7 @@ func (m *message) values() []any {
 	return values
 }
 
-func printable(text []byte) bool {
+func isText(text []byte) bool {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) && r != '\r' && r != '\n' && r != '\t' }
 	return len(text) > 0 && utf8.Valid(text) && !bytes.ContainsFunc(text, hidden)
 }

@@ -27,12 +27,10 @@ type sensor struct {
 	err  error
 }
 
-func (s *sensor) says(t *testing.T, kind teltonika.MessageType, text string) {
-	p, err := teltonika.AppendMessages(nil, c12, teltonika.Message{Type: kind, Text: []byte(text)})
-	require.NoError(t, err)
+func (s *sensor) says(kind teltonika.MessageType, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = s.Write(p) // at the end of the test it fails
+	_, _ = s.Write(encoded(c12, kind, text)) // at the end of the test it fails
 }
 
 // runs until stop is called.
@@ -43,7 +41,7 @@ func (s *sensor) runs(t *testing.T) (stop func()) {
 		for n := 0; ; n++ {
 			select {
 			case <-time.After(time.Second):
-				s.says(t, s.kind, fmt.Sprintf("LLS: %04d\r\n", n))
+				s.says(s.kind, fmt.Sprintf("LLS: %04d\r\n", n))
 				s.sent++
 			case <-ctx.Done():
 				return
@@ -63,7 +61,7 @@ func (s *sensor) runs(t *testing.T) (stop func()) {
 			for m := range commands.All() {
 				text := "did " + string(m.Text)
 				<-time.After(300 * time.Millisecond)
-				s.says(t, teltonika.TypeResponse, text)
+				s.says(teltonika.TypeResponse, text)
 			}
 		}
 	})
@@ -118,7 +116,7 @@ func TestADeviceWithSerialDataIsKnownOnItsNextSocket(t *testing.T) {
 	t.Parallel()
 	manyInBubble(t, nil, nil, func(t *testing.T, _ *Gateway, join func() *timed) {
 		s := reported(t, join())
-		s.write(t, response(t, c12, "LLS: 0001"))
+		s.write(t, response(c12, "LLS: 0001"))
 		s = reported(t, join())
 		s.ambiguous(t, asks(s.gateway, c12, "getver", time.Minute), c12, "getver", "did getver")
 		s.obeys(t, c14, "in the other codec")
@@ -137,8 +135,7 @@ func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
 		hears(t, s, c14, "next")
 		other, err := teltonika.ParseIMEI("352093081452251")
 		require.NoError(t, err)
-		nack, err := teltonika.AppendMessages(nil, c14, teltonika.Message{Type: teltonika.TypeNACK, IMEI: other})
-		require.NoError(t, err)
+		nack := teltonika.AppendMessages(nil, c14, teltonika.Message{Type: teltonika.TypeNACK, IMEI: other})
 		s.write(t, nack)
 		got := <-next
 		require.ErrorIs(t, got.err, ErrAmbiguous)
@@ -158,7 +155,7 @@ func TestMessagesWaitForRedis(t *testing.T) {
 	server.Stop()
 	const n = 300
 	for i := range n {
-		w.send(response(t, c12, fmt.Sprint("line ", i)))
+		w.send(response(c12, fmt.Sprint("line ", i)))
 	}
 	awaitCount(t, n, b.frames("12", "command"))
 	require.Positive(t, b.Messages().Waiting)
@@ -183,7 +180,7 @@ func TestADeadLetterThatRedisRefusesStopsNoMessages(t *testing.T) {
 	require.NoError(t, b.rdb.Set(t.Context(), b.stream+DeadSuffix, "of another type", 0).Err())
 	w := b.login(t, imei)
 	broken := []byte{byte(c12), 1, byte(teltonika.TypeResponse), 0xff, 0xff, 0xff, 0xff, 1}
-	w.send(append(teltonika.AppendEnvelope(nil, broken), response(t, c12, "LLS: 1")...))
+	w.send(append(teltonika.AppendEnvelope(nil, broken), response(c12, "LLS: 1")...))
 	await(t, func() bool { return b.Messages().Stored == 1 })
 	require.Equal(t, MessageCounts{Stored: 1, Lost: 1, LostBy: map[string]int64{imei: 1}}, b.Messages())
 }
@@ -193,8 +190,7 @@ func away(t *testing.T) *messages {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	g, err := New(Config{Register: (&registrar{}).register, Client: client, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	g := New(Config{Register: (&registrar{}).register, Client: client, Logger: slog.New(slog.DiscardHandler)})
 	g.messages.start(time.Millisecond)
 	t.Cleanup(g.messages.close)
 	return g.messages
@@ -237,7 +233,7 @@ func TestWhatIsPrintable(t *testing.T) {
 		"": false, "LLS: 22\r\n": true, "a\tb": true, "Größe": true, "\x00": false, "\x1b[2J": false, "\x85": false,
 		"\xff": false, "\u202e": false, "\u0085": false, "\ufffd": true,
 	} {
-		require.Equal(t, want, printable([]byte(text)), "%q", text)
+		require.Equal(t, want, isText([]byte(text)), "%q", text)
 	}
 }
 
@@ -246,11 +242,10 @@ func TestMessagesOfASocketThatEndsAreStored(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
 	w := b.login(t, imei)
-	w.send(response(t, teltonika.Codec14, "unasked"))
-	p, err := teltonika.AppendMessages(nil, teltonika.Codec15, teltonika.Message{
+	w.send(response(teltonika.Codec14, "unasked"))
+	p := teltonika.AppendMessages(nil, teltonika.Codec15, teltonika.Message{
 		Type: 0x0B, Timestamp: 1700000000, IMEI: mustParse(t, "352093081452251"), Text: []byte{0, 1},
 	})
-	require.NoError(t, err)
 	w.send(p)
 	require.NoError(t, w.Close())
 	await(t, func() bool { return b.Messages().Stored == 2 })
@@ -295,10 +290,10 @@ func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
 				w, _ := b.gathers(t, over)
 				first := b.registrar.all()[0]
 				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
-				w.send(append(frame(t, 1), response(t, c12, "LLS: 1")...))
+				w.send(append(frame(t, 1), response(c12, "LLS: 1")...))
 				await(t, func() bool { n, _ := first.counts(); return n == 1 })
-				w.send(append(response(t, c12, "LLS: 2"), frame(t, 1)...))
-				w.send(response(t, c12, "LLS: 3"))
+				w.send(append(response(c12, "LLS: 2"), frame(t, 1)...))
+				w.send(response(c12, "LLS: 3"))
 				c.ends(t, b, over)
 				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())
 				<-first.released

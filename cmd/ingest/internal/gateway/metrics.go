@@ -47,9 +47,9 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		func() int { return len(g.turns) })
 	gauge("ingest_messages_waiting", "Messages of devices that wait for Redis.",
 		func() int { return g.Messages().Waiting })
-	if c := g.cfg.Certificate; c != nil {
+	if certificate := g.cfg.Certificate; certificate != nil {
 		gauge("ingest_certificate_ends_seconds", "When the certificate of INGEST_TLS_CERT expires, in Unix time.",
-			func() int { return int(c.Ends().Unix()) })
+			func() int { return int(certificate().Leaf.NotAfter.Unix()) })
 	}
 	messages := vec("ingest_messages_total", "Messages that devices sent in codecs 12 to 15 and that "+
 		"answer no command for certain, by outcome: stored, lost (Redis was away for too long).", "outcome")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -183,9 +184,7 @@ func TestASlowDeviceBehindABalancerIsServedDuringAFlood(t *testing.T) {
 	t.Parallel()
 	few := func(c *Config) { c.MaxConns, c.MaxUnidentified = 16, 16 }
 	balancer := func(g *Gateway, ln net.Listener) net.Listener {
-		behind, err := g.Proxied(ln, []string{"192.0.2.1"})
-		require.NoError(t, err)
-		return behind
+		return g.Proxied(ln, []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")})
 	}
 	wrappedInBubble(t, nil, few, balancer, func(t *testing.T, g *Gateway, join func() *timed) {
 		comes := func(from string) *timed {

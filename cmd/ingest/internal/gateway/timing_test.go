@@ -78,8 +78,7 @@ func wrappedInBubble(t *testing.T, dial func(context.Context, string, string) (n
 		if change != nil {
 			change(&cfg)
 		}
-		g, err := New(cfg)
-		require.NoError(t, err)
+		g := New(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		ln := &pipes{conns: make(chan net.Conn)}
 		ln.ctx, ln.close = context.WithCancel(ctx)

@@ -49,8 +49,7 @@ func find(t *testing.T, name string) vector {
 
 func TestDocumentedFramesAreAcknowledgedAndStandDecodedInTheStream(t *testing.T) {
 	t.Parallel()
-	driving, err := teltonika.AppendFrame(nil, teltonika.Codec8E, sim.NewTrack(7).Next(50)...)
-	require.NoError(t, err)
+	driving := teltonika.AppendFrame(nil, teltonika.Codec8E, sim.NewTrack(7).Next(50)...)
 	frames := map[string][]byte{"a driving device": driving}
 	for _, v := range vectors(t) {
 		if v.Kind == "documented" && v.Expect.Transport == "tcp" && v.Expect.Error == "" && v.Expect.Ack != "" {
@@ -151,8 +150,7 @@ func TestBadFramesGetWhatTheyMust(t *testing.T) {
 			if tt.ends {
 				w.expectEnd()
 			} else { // and what comes after it gets out
-				next, err := teltonika.AppendFrame(nil, teltonika.Codec16, teltonika.Record{}, teltonika.Record{})
-				require.NoError(t, err)
+				next := teltonika.AppendFrame(nil, teltonika.Codec16, teltonika.Record{}, teltonika.Record{})
 				w.send(next)
 				w.expect("00000002")
 			}
