@@ -25,7 +25,6 @@ func sendCommand() *cli.Command {
 		s       settings
 		codec   string
 		expires time.Duration
-		given   bool
 		c       commands.Command
 	)
 	return &cli.Command{
@@ -37,8 +36,8 @@ or --redis-url, and takes all other settings of ingest too.`,
 		Arguments: "IMEI TEXT",
 		Settings: []cli.Setting{
 			{Name: "codec", Default: "12", Value: cli.OneOf(&codec, "12", "14"), Meaning: "12 or 14"},
-			{Name: "expires", Default: "1m", Value: cli.Duration(&expires, time.Nanosecond, 24*time.Hour),
-				Meaning: "how long the command may wait for its device, at most 24h, which is the default with --queue"},
+			{Name: "expires", Default: "0s", Value: cli.Duration(&expires, 0, 24*time.Hour),
+				Meaning: "how long the command may wait for its device, at most 24h; 0s: a minute, with --queue a day"},
 			{Name: "queue", Default: "false", Switch: true, Value: cli.Bool(&c.Queue),
 				Meaning: "wait for a device that is away, wherever it connects"},
 		},
@@ -57,13 +56,11 @@ or --redis-url, and takes all other settings of ingest too.`,
 			if _, err := teltonika.ParseIMEI(in.Args[0]); err != nil {
 				in.Fault("IMEI: expected 15 digits")
 			}
-			given = in.Given("expires")
 			c.IMEI, c.Text = in.Args[0], strings.Join(in.Args[1:], " ")
 		},
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
-			c.Codec, c.Expires = 12, time.Now().Add(expires)
-			if c.Queue && !given {
-				c.Expires = time.Time{} // Send's default
+			if c.Codec = 12; expires > 0 {
+				c.Expires = time.Now().Add(expires)
 			}
 			if codec == "14" {
 				c.Codec = 14
@@ -134,6 +131,5 @@ func (s *settings) lookups(ctx context.Context, clients *connect.Clients) (*part
 	}
 	return partition.NewRegistry(registry.Config{
 		Client: clients.Data, Control: clients.Control, Layout: layout,
-		HeartbeatInterval: s.HeartbeatInterval, HeartbeatTTL: s.HeartbeatTTL,
 	}, partitions)
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
-	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -35,12 +33,4 @@ func TestControlClientsAreSafeForEverySettingThatIsAccepted(t *testing.T) {
 			require.NoError(t, c.Close())
 		}
 	}
-}
-
-func TestTheLeastShareIsTheJanitors(t *testing.T) {
-	t.Parallel()
-	_, _, err := loaded([]string{"--redis-url=embedded", fmt.Sprint("--janitor-redis-share=", janitor.LeastShare)}, nil)
-	require.NoError(t, err)
-	_, _, err = loaded([]string{"--redis-url=embedded", fmt.Sprint("--janitor-redis-share=", janitor.LeastShare*0.99)}, nil)
-	require.ErrorContains(t, err, fmt.Sprint("from ", janitor.LeastShare, " to 1"))
 }

@@ -116,8 +116,6 @@ func (r *replica) listen(ctx context.Context) (lns []net.Listener, err error) {
 		}
 		lns = append(lns, ln)
 	}
-	if addr, ok := lns[0].Addr().(*net.TCPAddr); ok {
-		r.devices.Store(addr)
-	}
+	r.devices.Store(lns[0].Addr().(*net.TCPAddr))
 	return lns, nil
 }

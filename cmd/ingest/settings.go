@@ -71,14 +71,13 @@ func (s *settings) table() []cli.Setting {
 				"gets its commands."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
 			Value: cli.Number(&s.ingestMaxConns, 1, 10_000_000),
-			Meaning: "Most sockets of devices at once. A further device takes the place of one that had no " +
-				"record stored, or waits for its answer. Up to a quarter as many sockets without an IMEI come on top.",
+			Meaning: "Most sockets of devices at once, beside up to a quarter as many without an IMEI. A further " +
+				"device takes the place of one that had no record stored, or waits for its answer.",
 			Consequence: "Lowered to what the limit of open files (`ulimit -Hn`) less 256 allows, with a log line."},
 		{Name: "INGEST_FIRST_FRAME", Default: "1m",
-			Value:   cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
-			Meaning: "How long a device may take for its first frame once it was accepted.",
-			Consequence: "Afterwards it may be silent for 65 minutes. Longer: who only invents an IMEI " +
-				"keeps its socket for longer."},
+			Value:       cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
+			Meaning:     "How long a device may take for its first frame once it was accepted.",
+			Consequence: "Afterwards it may be silent for 65 minutes."},
 		{Name: "INGEST_TLS_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestTLSAddr),
 			Meaning: "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
 			Consequence: "Devices prove nothing by it, unless INGEST_TLS_CLIENT_CA is set: the last one that " +
@@ -91,8 +90,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM; read again as the certificate is."},
 		{Name: "INGEST_TLS_EXPIRED", Default: "refuse", Value: cli.OneOf(&s.ingestTLSExpired, "refuse", "accept"),
-			Meaning: "What becomes of a certificate of INGEST_TLS_CERT that has expired: refused at start, and at a " +
-				"change (the former one stays), or used.",
+			Meaning:     "What becomes of a certificate that has expired: refused (the former one stays), or used.",
 			Consequence: "Devices that check it do not connect. The page warns 14 days before it ends."},
 		{Name: "INGEST_TLS_CLIENT_CA", Value: cli.Text(&s.ingestTLSClientCA),
 			Meaning: "File of the certificates, in PEM, of the authorities that may vouch for devices. With it " +
@@ -102,8 +100,7 @@ func (s *settings) table() []cli.Setting {
 				"changed, without a restart. **Never** leave INGEST_ADDR on once all devices have " +
 				"certificates. See [devices.md](devices.md#device-certificates)."},
 		{Name: "INGEST_PROXY_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestProxyAddr),
-			Meaning: "Where load balancers connect that put a PROXY header before each connection, so " +
-				"that logs show the device's address. `off`: nowhere.",
+			Meaning: "Where load balancers connect that put a PROXY header before each connection. `off`: nowhere.",
 			Consequence: "Version 2 of the header, or 1 if it comes in one packet. A connection without one is " +
 				"closed."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
@@ -111,8 +108,7 @@ func (s *settings) table() []cli.Setting {
 			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
 				"set it wider than those: a trusted address can claim any other."},
 		{Name: "INGEST_PROXY_TLS", Default: "false", Switch: true, Value: cli.Bool(&s.ingestProxyTLS),
-			Meaning: "Devices behind those load balancers speak TLS, as at INGEST_TLS_ADDR: the load " +
-				"balancers pass TLS through, behind their header.",
+			Meaning:     "Devices behind those load balancers speak TLS, which these pass through behind their header.",
 			Consequence: "INGEST_TLS_CLIENT_CA counts there too. `false`: devices prove nothing there."},
 		{Name: "DEVICE_AUTHORITY", Default: everybody,
 			Value: cli.OneOf(&s.deviceAuthority, everybody, allowedSet),
@@ -140,8 +136,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: cli.Number(&s.telemetryMaxLen, 1, 1e12),
 			Meaning: "Approximate cap of telemetry, in entries, of all streams together; each has an " +
 				"equal part of it. Dead letters: at most 10,000, or this if it is less.",
-			Consequence: "What is beyond it is trimmed, **read or not**. Size it for the longest time " +
-				"that your consumers may be down, and Redis' memory for it."},
+			Consequence: "What is beyond it is trimmed, **read or not**: your consumers may be down for so long."},
 	})
 }
 

@@ -123,11 +123,6 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		want    string // a pattern
 	}{
 		{"a TTL below three intervals", nil, []string{"HEARTBEAT_TTL=80s"}, `HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL \(30s\), got 1m20s`},
-		{"an interval above a third of the TTL", []string{"--heartbeat-interval=31s"}, nil, `HEARTBEAT_TTL: expected at least three times`},
-		{"two spellings of one interval", nil, []string{"JANITOR_INTERVAL=60s", "JANITOR_INTERVAL_MS=60000"}, `expected one of the two, got both`},
-		{"a batch that Lua cannot unpack", nil, []string{"JANITOR_DELETE_BATCH=1001"}, `JANITOR_DELETE_BATCH: expected a whole number from 1 to 1000`},
-		{"a share too small to end in time", nil, []string{"JANITOR_REDIS_SHARE=1e-300"}, `JANITOR_REDIS_SHARE: expected a number from 0.005 to 1`},
-		{"an instance id that would break keys", nil, []string{"INSTANCE_ID=a b/c"}, `INSTANCE_ID: expected at most 128`},
 		{"TLS without a key", nil, []string{"INGEST_TLS_ADDR=:5028", "INGEST_TLS_CERT=c.pem"}, `INGEST_TLS_ADDR: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it`},
 		{"certificates of devices without TLS", nil, []string{"INGEST_TLS_CLIENT_CA=ca.pem"}, `INGEST_TLS_CLIENT_CA: expected INGEST_TLS_ADDR or INGEST_PROXY_TLS with it`},
 		{"TLS behind proxies without a key", nil, []string{"INGEST_PROXY_TLS=true", "INGEST_PROXY_ADDR=:5029", "INGEST_PROXY_TRUSTED=10.0.0.0/8"}, `INGEST_PROXY_TLS: expected INGEST_TLS_CERT and INGEST_TLS_KEY with it`},
@@ -136,10 +131,6 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		{"a proxy that is no CIDR", nil, []string{"INGEST_PROXY_ADDR=:5029", "INGEST_PROXY_TRUSTED=10.0.0.1"}, `INGEST_PROXY_TRUSTED: expected CIDRs`},
 		{"an authority mistyped", nil, []string{"DEVICE_AUTHORTY=set"}, `DEVICE_AUTHORTY: no such setting`},
 		{"an unknown variable under a prefix of ours", nil, []string{"JANITOR_INTERVALL=60s"}, `JANITOR_INTERVALL: no such setting`},
-		{"an unknown option", nil, []string{"REDIS_URL=redis://a?pool=3"}, `REDIS_URL: expected.*unexpected option: pool`},
-		{"sentinels without a name", nil, []string{"REDIS_URL=redis://a?master_name="}, `REDIS_URL: expected a name in master_name=`},
-		{"sentinels that read from replicas", nil, []string{"REDIS_URL=redis://a?master_name=m&replica_only=true"}, `REDIS_URL: expected reads from the primary`},
-		{"a token that can be guessed", nil, []string{"ADMIN_TOKEN=0123456789abcde"}, `ADMIN_TOKEN: expected at least 16 characters.*; the value is not shown$`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
+const ever = 100 * 365 * 24 * time.Hour
+
 type simulation struct {
 	cfg      sim.Config
 	duration time.Duration // 0: until interrupted
@@ -44,14 +46,11 @@ var codecs = map[string]teltonika.Codec{
 }
 
 func (s *simulation) table() []cli.Setting {
-	const ever = 100 * 365 * 24 * time.Hour
 	c := &s.cfg
 	return []cli.Setting{
 		{Name: "devices", Default: "100", Value: cli.Number(&c.Devices, 1, sim.MostDevices),
-			Meaning: "number of trackers",
-			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB. The limit of " +
-				"open files is raised as far as it may be; what does not fit is refused at once, with " +
-				"the number needed. Ten thousand are fine"},
+			Meaning:     "number of trackers",
+			Consequence: "Each takes a descriptor (two with `--half-open`) and about 15 kB"},
 		{Name: "interval", Default: "10s", Value: cli.Duration(&c.Interval, time.Millisecond, ever),
 			Meaning: "time between two frames of a tracker"},
 		{Name: "records", Default: "1", Value: cli.Number(&c.Records, 1, sim.MostRecords),
@@ -70,17 +69,13 @@ func (s *simulation) table() []cli.Setting {
 				return nil
 			}},
 		{Name: "backlog", Default: "0", Value: cli.Number(&c.Backlog, 0, sim.MostBacklog),
-			Meaning: "number of records that each tracker has stored at the start",
-			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due: " +
-				"the hardest load that a fleet makes"},
+			Meaning:     "number of records that each tracker has stored at the start",
+			Consequence: "They are emptied stop-and-wait, newest first, whenever no fresh frame is due"},
 		{Name: "half-open", Default: "0", Value: cli.Share(&c.HalfOpen, 0),
-			Meaning: "share of frames, 0 to 1, at which a tracker loses coverage and leaves its socket " +
-				"half-open",
-			Consequence: "It comes back on a new one. Half of them lose an acknowledgement, and the " +
-				"frame comes twice"},
+			Meaning:     "share of frames, 0 to 1, at which a tracker loses coverage: its socket stays half-open",
+			Consequence: "Half of them lose an acknowledgement, and the frame comes twice"},
 		{Name: "ladder-unit", Default: "1m", Value: cli.Duration(&c.LadderUnit, time.Nanosecond, ever),
-			Meaning: "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for a " +
-				"minute",
+			Meaning:     "what the ladder of reconnects (at once, 1, 1, 2, 2, 4, 6, 8, 10 min) takes for a minute",
 			Consequence: "The ladder begins anew with an acknowledgement"},
 		{Name: "timeout", Default: "30s", Value: cli.Duration(&c.Timeout, time.Nanosecond, ever),
 			Meaning: "how long a tracker waits for an answer"},
@@ -96,10 +91,7 @@ func (s *simulation) check(in *cli.Input) {
 		return
 	}
 	var err error
-	if s.Simulation, err = sim.Simulate(s.cfg); err == nil {
-		err = descriptorsFor(s.cfg.Sockets())
-	}
-	if err != nil {
+	if s.Simulation, err = sim.Simulate(s.cfg); err != nil {
 		in.Fault("%v", err)
 	}
 }
@@ -109,11 +101,8 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c := s.cfg
 	fmt.Fprintf(stdout, "simulating %d trackers, a frame of codec %v every %v, at %s; seed %d\n",
 		c.Devices, c.Codec, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	if s.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.duration)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.duration, ever))
+	defer cancel()
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var trackers sync.WaitGroup
 	trackers.Go(func() { s.Run(running) })
@@ -132,13 +121,10 @@ func (s *simulation) progress(ctx context.Context, out io.Writer) {
 	}
 	frames := 0
 	for took := every; wait.For(ctx, every); took += every {
-		c, why := s.Counts(), ""
-		if c.Accepted == 0 && c.LastFailure != nil {
-			why = fmt.Sprintf("  (%v)", c.LastFailure)
-		}
-		fmt.Fprintf(out, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d  backlog %d%s\n",
+		c := s.Counts()
+		fmt.Fprintf(out, "%5.0fs  connected %d/%d  frames/s %.1f  acknowledged %d  re-sent %d  backlog %d\n",
 			took.Seconds(), c.Connected, c.Devices, float64(c.Frames-frames)/every.Seconds(), c.Records, c.Resent,
-			c.Backlog, why)
+			c.Backlog)
 		frames = c.Frames
 	}
 }

@@ -155,12 +155,3 @@ func TestTheSummaryHasEachFigureInItsPlace(t *testing.T) {
 		"reconnects 11, attempts that failed 12 (refused 13) half-open sockets left 14 keep-alives 8 commands answered 9 "+
 		"last failure EOF", strings.Join(strings.Fields(out.String()), " "))
 }
-
-func TestTooManyDevicesForTheLimitOfOpenFilesAreRefused(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, descriptorsFor(10))
-	require.Equal(t, 10, sim.Config{Devices: 5, HalfOpen: 0.1}.Sockets())
-	if err := descriptorsFor(1 << 40); err != nil { // only Unix knows the limit
-		require.ErrorContains(t, err, "ulimit -Hn")
-	}
-}

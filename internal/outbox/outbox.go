@@ -9,9 +9,11 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -21,6 +23,8 @@ type Config[T any] struct {
 	// lost reply entries are written twice. It returns nil for what no repetition can store.
 	Write  func(ctx context.Context, batch []T) error
 	Within time.Duration
+	// Writes, if not nil, is told what became of each Write that was not abandoned.
+	Writes *streak.Streak
 	// Most bounds what waits, and Batch what one Write gets, by Cost. A batch has at least one entry.
 	// Default Batch Most, Cost 1.
 	Most, Batch int
@@ -112,7 +116,11 @@ func (o *Outbox[T]) Run(ctx context.Context, last time.Duration) (left []T) {
 func (o *Outbox[T]) write(ctx context.Context, batch []T) error {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Within)
 	defer cancel()
-	return o.cfg.Write(ctx, batch)
+	err := o.cfg.Write(ctx, batch)
+	if o.cfg.Writes != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		o.cfg.Writes.Note(err)
+	}
+	return err
 }
 
 // next returns the oldest entries, or all that are left if this is the end.

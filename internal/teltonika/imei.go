@@ -1,6 +1,10 @@
 package teltonika
 
-import "fmt"
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
 
 // The server's answers to a handshake.
 const (
@@ -70,38 +74,18 @@ func LuhnValid(imei string) bool {
 type IMEI [8]byte
 
 // ParseIMEI returns an error for anything but 15 ASCII digits.
-func ParseIMEI(s string) (IMEI, error) {
-	m, ok := parseIMEI(s)
-	if !ok {
+func ParseIMEI(s string) (m IMEI, err error) {
+	if len(s) != imeiDigits || strings.Trim(s, "0123456789") != "" {
 		return IMEI{}, fmt.Errorf("teltonika: IMEI %q is not %d digits", s, imeiDigits)
+	}
+	for i := range s {
+		m[(i+1)/2] |= (s[i] - '0') << (4 * (i % 2))
 	}
 	return m, nil
 }
 
 // String returns digits, unless the value is from outside this package.
-func (m IMEI) String() string { return string(m.appendDigits(nil)) }
-
-func parseIMEI[T string | []byte](digits T) (m IMEI, ok bool) {
-	if len(digits) != imeiDigits {
-		return IMEI{}, false
-	}
-	for i := range imeiDigits {
-		d := digits[i]
-		if d < '0' || d > '9' {
-			return IMEI{}, false
-		}
-		m[(i+1)/2] |= (d - '0') << (4 * (i % 2))
-	}
-	return m, true
-}
-
-func (m IMEI) appendDigits(dst []byte) []byte {
-	dst = append(dst, '0'+m[0]&0x0F)
-	for _, b := range m[1:] {
-		dst = append(dst, '0'+b>>4, '0'+b&0x0F)
-	}
-	return dst
-}
+func (m IMEI) String() string { return hex.EncodeToString(m[:])[1:] }
 
 func (m IMEI) valid() bool {
 	for _, b := range m {

@@ -69,35 +69,25 @@ func closeList(dst []byte, width byte) []byte {
 	return append(dst, ',')
 }
 
+// distinct yields the first element of each id. A hostile frame of 32 KiB has ten thousand: to
+// compare every pair would cost tens of milliseconds.
 func (s Elements) distinct(yield func(Element) bool) {
+	var few [fewElements]uint16
+	var many map[uint16]bool
 	if s.Len() > fewElements {
-		s.distinctOfMany(yield)
-		return
+		many = make(map[uint16]bool)
 	}
-	var seen [fewElements]uint16
 	n := 0
 	for e := range s.All() {
-		if slices.Contains(seen[:n], e.ID) {
+		switch {
+		case many[e.ID], slices.Contains(few[:n], e.ID):
 			continue
+		case many != nil:
+			many[e.ID] = true
+		default:
+			few[n] = e.ID
+			n++
 		}
-		seen[n] = e.ID
-		n++
-		if !yield(e) {
-			return
-		}
-	}
-}
-
-// distinctOfMany: comparing every pair would cost tens of milliseconds for a hostile frame of 32
-// KiB. A bit per id costs 8 KiB of stack instead, too much for ordinary records.
-func (s Elements) distinctOfMany(yield func(Element) bool) {
-	var seen [1 << 16 / 64]uint64
-	for e := range s.All() {
-		word, bit := &seen[e.ID/64], uint64(1)<<(e.ID%64)
-		if *word&bit != 0 {
-			continue
-		}
-		*word |= bit
 		if !yield(e) {
 			return
 		}

@@ -66,9 +66,6 @@ func NewReader(src io.Reader, maxBody int) *Reader {
 	return &Reader{src: src, max: cmp.Or(maxBody, DefaultMaxBody), buf: make([]byte, firstBuffer)}
 }
 
-// Buffered returns the number of unparsed bytes.
-func (r *Reader) Buffered() int { return r.hi - r.lo }
-
 // Unparsed returns what was read and belongs to no returned frame: after a framing error, the
 // beginning of the bad data. It is a view, valid until the next call.
 func (r *Reader) Unparsed() []byte { return r.buf[r.lo:r.hi] }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -59,25 +58,13 @@ func (c Config) withDefaults() Config {
 
 // check leaves the other fields to callers: see "ingest simulate".
 func (c Config) check() error {
-	var errs []error
-	if len(c.Targets) == 0 {
-		errs = append(errs, errors.New("sim: expected a target, host:port"))
-	}
 	for _, t := range c.Targets {
 		host, port, err := net.SplitHostPort(t)
 		if n, bad := strconv.ParseUint(port, 10, 16); err != nil || host == "" || bad != nil || n == 0 {
-			errs = append(errs, fmt.Errorf("sim: expected a target as host:port, got %q", t))
+			return fmt.Errorf("sim: expected a target as host:port, got %q", t)
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// Sockets returns the most that such a simulation has open at once, including forgotten ones.
-func (c Config) Sockets() int {
-	if c.HalfOpen > 0 {
-		return 2 * c.Devices
-	}
-	return c.Devices
+	return nil
 }
 
 func imeiOf(first uint64, i int) string {

@@ -18,8 +18,7 @@ type Simulation struct {
 	now Counts
 }
 
-// Simulate returns devices that are not switched on yet, or an error with every fault of the
-// Config.
+// Simulate returns devices that are not switched on yet, or an error that names a wrong target.
 func Simulate(cfg Config) (*Simulation, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {

@@ -160,10 +160,3 @@ func validID(s string) bool {
 	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
 	return s != "" && len(s) <= maxID && !strings.ContainsFunc(s, hidden)
 }
-
-func (c Command) codec() teltonika.Codec {
-	if c.Codec == 14 {
-		return teltonika.Codec14
-	}
-	return teltonika.Codec12
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -100,7 +101,7 @@ func (r *Reader) send(ctx, work context.Context, e entry) (Status, string) {
 // trySend returns the outcome, and whether the command could still be sent elsewhere or later.
 func (r *Reader) trySend(ctx, work context.Context, e entry) (_ Status, text string, unsent bool) {
 	answer, err := r.cfg.Devices.Command(work, gateway.Command{
-		IMEI: e.IMEI, Codec: e.codec(), Text: []byte(e.Text), Expires: e.Expires,
+		IMEI: e.IMEI, Codec: teltonika.Codec(e.Codec), Text: []byte(e.Text), Expires: e.Expires,
 		Permit: func(waiting context.Context) (time.Duration, error) {
 			return r.permit(ctx, waiting, e)
 		},

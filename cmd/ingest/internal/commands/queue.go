@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -78,7 +76,7 @@ func (r *Reader) readQueue(ctx context.Context) error {
 		}
 	}
 	for range pagesMost {
-		page, err := r.page(ctx)
+		page, err := r.page(ctx, r.queue, w.from)
 		if err != nil {
 			return err
 		}
@@ -129,20 +127,10 @@ func (r *Reader) beginQueue(ctx context.Context) error {
 	return nil
 }
 
-func (r *Reader) page(ctx context.Context) ([]redis.XMessage, error) {
+// page reads commands, cut to the size of one.
+func (r *Reader) page(ctx context.Context, stream, from string) ([]redis.XMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	page, err := r.cfg.Client.XRangeN(ctx, r.queue, r.waiting.from, "+", readMost).Result()
-	return r.orCut(ctx, page, err, r.queue, r.waiting.from)
-}
-
-// orCut reads a page again that was too large.
-func (r *Reader) orCut(
-	ctx context.Context, page []redis.XMessage, err error, stream, from string,
-) ([]redis.XMessage, error) {
-	if !errors.Is(err, guard.ErrTooLarge) {
-		return page, err
-	}
 	return cutPage(ctx, r.cfg.Client, stream, from, readMost, maxText,
 		"id", "imei", "text", "codec", "expires", "queue")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -147,7 +148,6 @@ func (r *Reader) Run(ctx context.Context) error {
 	defer timer.Stop()
 	queue.Wait() // it starts senders
 	r.senders.Wait()
-	r.leave(work)
 	return nil
 }
 
@@ -177,19 +177,18 @@ func (r *Reader) block() time.Duration { return min(blockTime, r.cfg.Answer) }
 
 // read waits for entries after from, and returns none after some time.
 func (r *Reader) read(ctx context.Context, from string) ([]redis.XMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime+blockTime)
+	waiting, cancel := context.WithTimeout(ctx, callTime+blockTime)
 	defer cancel()
-	streams, err := r.cfg.Blocking.XRead(ctx, &redis.XReadArgs{
-		Streams: []string{r.stream, from}, Count: readMost, Block: r.block(),
-	}).Result()
+	err := r.cfg.Blocking.XRead(waiting, &redis.XReadArgs{
+		Streams: []string{r.stream, from}, Count: 1, Block: r.block(),
+	}).Err()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
-	var page []redis.XMessage
-	if len(streams) > 0 {
-		page = streams[0].Messages
+	if err != nil && !errors.Is(err, guard.ErrTooLarge) {
+		return nil, err
 	}
-	return r.orCut(ctx, page, err, r.stream, "("+from)
+	return r.page(ctx, r.stream, "("+from)
 }
 
 // begin takes up a page of a stream: queue returns why an entry must not wait. Such an entry gets
@@ -253,13 +252,4 @@ func (r *Reader) next(imei string) (e entry, more bool) {
 	}
 	r.queues[imei] = rest
 	return rest[0], true
-}
-
-// leave deletes an empty stream. If it fails, the sweep does.
-func (r *Reader) leave(work context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(work), time.Second)
-	defer cancel()
-	if err := leaveScript.Run(ctx, r.cfg.Client, []string{r.stream}).Err(); err != nil {
-		r.cfg.Logger.Debug("stream of commands not taken away", "stream", r.stream, "error", err)
-	}
 }

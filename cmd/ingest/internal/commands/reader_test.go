@@ -153,7 +153,8 @@ func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
 	stop()
 	// neither shows that nothing more will follow
 	for _, text := range []string{"serial data", "late answer to slow"} {
-		require.NoError(t, d.SendRaw(t.Context(), response(t, text)))
+		late := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)}
+		require.NoError(t, d.SendRaw(t.Context(), teltonika.AppendMessages(nil, teltonika.Codec12, late)))
 	}
 	d.reports() // they were read
 	stop = d.obeys()
@@ -166,34 +167,6 @@ func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
 	d.obeys()
 	b.adds("a", "c3", imei, "anew")
 	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, b.awaits(n+2, "a")[n+1])
-}
-
-// response returns a frame of codec 12 with a device's text.
-func response(t *testing.T, text string) []byte {
-	t.Helper()
-	p := teltonika.AppendMessages(nil, teltonika.Codec12, teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)})
-	return p
-}
-
-func TestWhatADeviceSaysUnaskedIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	d := a.connects(imei)
-	unasked := func(codec teltonika.Codec, m teltonika.Message) {
-		p := teltonika.AppendMessages(nil, codec, m)
-		require.NoError(t, d.SendRaw(t.Context(), p))
-	}
-	response := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("unasked")}
-	unasked(teltonika.Codec12, response)
-	d.answers(func(c sim.Command) []teltonika.Message {
-		unasked(teltonika.Codec13, teltonika.Message{Type: teltonika.TypeResponse, Timestamp: 1, Text: []byte("unasked")})
-		unasked(teltonika.Codec12, teltonika.Message{Type: teltonika.TypeCamera, Text: []byte("unasked")})
-		unasked(teltonika.Codec12, response) // the command came in codec 14
-		return []teltonika.Message{d.Executes(c, "done")}
-	})
-	b.adds("a", "c1", imei, "getver", "codec", "14")
-	require.Equal(t, "done", b.awaits(1, "a")[0].Text)
 }
 
 func TestADeviceThatTheRegistryNamesElsewhereIsNotSentTo(t *testing.T) {

@@ -28,8 +28,6 @@ var (
 	overdueLua string
 	//go:embed page.lua
 	pageLua string
-	//go:embed leave.lua
-	leaveLua string
 	//go:embed sweep.lua
 	sweepLua string
 )
@@ -39,7 +37,6 @@ var (
 	settleScript   = redis.NewScript(stateLua + settleLua)
 	overdueScript  = redis.NewScript(overdueLua)
 	pageScript     = redis.NewScript(pageLua)
-	leaveScript    = redis.NewScript(leaveLua)
 	sweepConstants = strings.NewReplacer("@group", group, "@most", strconv.Itoa(responsesMost))
 	sweepBody      = guard.NewBody(stateLua + sweepConstants.Replace(sweepLua))
 )

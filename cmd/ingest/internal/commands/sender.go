@@ -71,12 +71,7 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 			Text: "the instance that the registry names has no heartbeat",
 		}, nil
 	}
-	for id, try := c.ID, 1; ; try++ {
-		if try > 1 {
-			if c.ID = fmt.Sprintf("%s.%d", id, try); !validID(c.ID) { // too long
-				c.ID = rand.Text()
-			}
-		}
+	for {
 		o, err := s.once(ctx, Outbound(s.Layout, owner.Instance), c)
 		if err != nil || o.Status != NotConnected {
 			return o, err
@@ -85,6 +80,7 @@ func (s *Sender) Send(ctx context.Context, c Command) (Outcome, error) {
 		if owner, moved = s.elsewhere(ctx, c, owner.Instance); !moved {
 			return o, nil
 		}
+		c.ID = rand.Text()
 	}
 }
 

@@ -39,7 +39,7 @@ func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T
 		o, err := s.Send(t.Context(), Command{ID: id, IMEI: imei, Text: "getver", Expires: time.Now().Add(patience)})
 		require.NoError(t, err)
 		require.Equal(t, Outcome{o.ID, imei, "b", Answered, "did getver"}, o)
-		require.Equal(t, id == "c1", o.ID == "c1.2")
+		require.NotEqual(t, id, o.ID)
 		b.awaits(2*(i+1), "a", "b")
 	}
 	for _, id := range []string{longest + "x", "two words"} {

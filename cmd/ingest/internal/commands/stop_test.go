@@ -36,7 +36,7 @@ func TestAStopLetsAnAnswerComeAndSendsNothingMore(t *testing.T) {
 	got := b.awaits(2)
 	require.Equal(t, Outcome{"c1", imei, "a", Answered, "done"}, got[0])
 	require.Equal(t, Outcome{"c2", imei, "a", InstanceLost, "the instance stopped before it was sent"}, got[1])
-	require.Zero(t, b.rdb.Exists(t.Context(), Outbound(b.layout, "a")).Val(), "nothing is left")
+	require.Zero(t, b.rdb.XLen(t.Context(), Outbound(b.layout, "a")).Val(), "nothing is left")
 }
 
 func TestAStopWaitsNoLongerThanItsDrain(t *testing.T) {

@@ -66,7 +66,7 @@ func (a *authority) decide(ctx context.Context, imei string) error {
 	ctx, cancel := context.WithTimeout(ctx, undecidedTime)
 	defer cancel()
 	for {
-		are, err := a.query(ctx, imei)
+		are, err := a.inTurn(ctx, imei)
 		switch {
 		case err == nil && are[0], err != nil && a.knows(imei):
 			return nil
@@ -86,8 +86,8 @@ func (a *authority) knows(imei string) bool {
 	return known
 }
 
-// query asks no more for a while after a failure, so that remembered devices are served at once.
-func (a *authority) query(ctx context.Context, imei string) ([]bool, error) {
+// inTurn asks no more for a while after a failure, so that remembered devices are served at once.
+func (a *authority) inTurn(ctx context.Context, imei string) ([]bool, error) {
 	select {
 	case a.turns <- struct{}{}:
 		defer func() { <-a.turns }()

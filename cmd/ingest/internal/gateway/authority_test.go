@@ -26,8 +26,7 @@ func TestADeviceThatIsNotInTheSetIsRefusedAndCountsFromWhenItIs(t *testing.T) {
 	b.login(t, imei)
 	refused := func() {
 		w := b.dial(t)
-		w.send(handshake(t, otherIMEI))
-		w.expect("00")
+		w.refused(otherIMEI)
 		w.expectEnd()
 	}
 	refused()
@@ -44,11 +43,10 @@ func TestASetThatIsNotThereAllowsNobodyAndAKeyThatIsNoSetSaysNothing(t *testing.
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
 	w := b.dial(t)
-	w.send(handshake(t, imei))
-	w.expect("00")
+	w.refused(imei)
 	require.NoError(t, b.rdb.Set(t.Context(), b.cfg.Allowed, "oops", 0).Err())
 	w = b.dial(t)
-	w.send(handshake(t, imei))
+	w.send(handshake(imei))
 	await(t, func() bool { return testutil.ToFloat64(b.metrics.authority) > 0 })
 	require.NoError(t, b.rdb.Del(t.Context(), b.cfg.Allowed).Err())
 	require.NoError(t, b.rdb.SAdd(t.Context(), b.cfg.Allowed, imei).Err())
@@ -69,7 +67,7 @@ func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
 		require.Zero(t, time.Since(again.began), "known: at once")
 
 		late := join() // Redis comes back while it waits
-		late.write(t, handshake(t, otherIMEI))
+		late.write(t, handshake(otherIMEI))
 		<-time.After(10500 * time.Millisecond)
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, otherIMEI).Err())
 		broken.Store(false)
@@ -78,9 +76,9 @@ func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
 
 		broken.Store(true)
 		never := join()
-		never.write(t, handshake(t, "490154203237518"))
+		never.write(t, handshake("490154203237518"))
 		never.endsAfter(t, undecidedTime) // no answer: it is not refused
-		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.handshakes.WithLabelValues("undecided")))
+		requireCount(t, 1, g.metrics.handshakes.WithLabelValues("undecided"))
 		require.Len(t, never.registrar.all(), 3)
 	})
 }
@@ -92,8 +90,7 @@ func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei, otherIMEI).Err())
 		stays, goes := join(), join()
 		stays.login(t)
-		goes.write(t, handshake(t, otherIMEI))
-		require.Equal(t, []byte{1}, goes.read(t, 1))
+		goes.comes(t, otherIMEI)
 		<-time.After(time.Second)
 		require.NoError(t, g.cfg.Client.SRem(t.Context(), Allowed, otherIMEI).Err())
 		broken.Store(true)
@@ -103,7 +100,7 @@ func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
 		goes.endsAfter(t, 2*time.Minute)
 		synctest.Wait() // its session is over too
 		require.Equal(t, 1, g.Connections())
-		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endUnknownDevice)))
+		requireCount(t, 1, g.metrics.disconnects.WithLabelValues(endUnknownDevice))
 	})
 }
 

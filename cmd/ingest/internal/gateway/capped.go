@@ -25,6 +25,11 @@ type capped struct {
 
 type part struct{ entries, bytes int64 }
 
+func (p *part) add(entries, bytes int64) {
+	p.entries += entries
+	p.bytes += bytes
+}
+
 // room returns the stream's bound in entries when one of this size is added.
 func (c *capped) room(size int) int64 {
 	c.mu.Lock()
@@ -33,14 +38,10 @@ func (c *capped) room(size int) int64 {
 		c.parts = append(c.parts, part{})
 	}
 	cost := int64(entryCost + 2*size)
-	last := &c.parts[len(c.parts)-1]
-	last.entries++
-	last.bytes += cost
-	c.sum.entries++
-	c.sum.bytes += cost
+	c.parts[len(c.parts)-1].add(1, cost)
+	c.sum.add(1, cost)
 	for c.sum.bytes > c.bytes && len(c.parts) > 1 {
-		c.sum.entries -= c.parts[0].entries
-		c.sum.bytes -= c.parts[0].bytes
+		c.sum.add(-c.parts[0].entries, -c.parts[0].bytes)
 		c.parts, c.full = c.parts[1:], true
 	}
 	if c.full {

@@ -190,14 +190,14 @@ func TestARepeatIsKnownByItsFrame(t *testing.T) {
 	b := setup(t, redistest.Shared(t))
 	for range 2 { // its acknowledgement was lost
 		w := b.login(t, imei)
-		w.send(frame(t, 2))
+		w.send(frame(2))
 		w.expect("00000002")
 	}
 	w := b.login(t, imei)
-	w.send(frame(t, 3))
+	w.send(frame(3))
 	w.expect("00000003")
 	w = b.login(t, "352093081452251")
-	w.send(frame(t, 2))
+	w.send(frame(2))
 	w.expect("00000002")
 	entries := b.entries(t, b.stream)
 	require.Equal(t, []string{"0", "1", "0", "1", "0", "1", "2", "0", "1"}, column(entries, "record"))

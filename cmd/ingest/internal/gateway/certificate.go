@@ -66,10 +66,6 @@ func verifyDevice(certs []*x509.Certificate, cas *x509.CertPool) error {
 	return nil
 }
 
-func names(cert *x509.Certificate, imei string) bool {
-	return cert.Subject.CommonName == imei || slices.Contains(cert.DNSNames, imei)
-}
-
 func (g *Gateway) clientCAs() *x509.CertPool {
 	if g.cfg.ClientCAs == nil {
 		return nil
@@ -80,12 +76,16 @@ func (g *Gateway) clientCAs() *x509.CertPool {
 // checkCertificate compares the name: the TLS handshake has verified the rest.
 func (s *session) checkCertificate(imei string) error {
 	certs, asked := s.certificates()
-	if !asked || len(certs) > 0 && names(certs[0], imei) {
+	if !asked {
 		return nil
 	}
 	err := fmt.Errorf("%w: it names another device", errCertificate)
 	if len(certs) > 0 {
-		err = fmt.Errorf("%w: %q", err, printable.Clip(certs[0].Subject.CommonName))
+		name := certs[0].Subject.CommonName
+		if name == imei || slices.Contains(certs[0].DNSNames, imei) {
+			return nil
+		}
+		err = fmt.Errorf("%w: %q", err, printable.Clip(name))
 	}
 	s.logRefusal(imei, err)
 	return err
@@ -93,11 +93,10 @@ func (s *session) checkCertificate(imei string) error {
 
 // certificates blocks during the TLS handshake: call it later.
 func (s *session) certificates() (certs []*x509.Certificate, asked bool) {
-	conn, overTLS := s.conn.(*tls.Conn)
-	if !overTLS || s.g.cfg.ClientCAs == nil {
+	if s.tls == nil || s.g.cfg.ClientCAs == nil {
 		return nil, false
 	}
-	return conn.ConnectionState().PeerCertificates, true
+	return s.tls.ConnectionState().PeerCertificates, true
 }
 
 func (s *session) vouched() bool {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/pires/go-proxyproto"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/certtest"
@@ -81,9 +80,8 @@ func TestADeviceIsServedByACertificateThatNamesIt(t *testing.T) {
 		for version, number := range versions {
 			t.Run(name+", TLS "+version, func(t *testing.T) {
 				w := d.comes(t, cert, number)
-				w.send(handshake(t, imei))
-				w.expect("01")
-				w.send(frame(t, 2))
+				w.login(imei)
+				w.send(frame(2))
 				w.expect("00000002")
 				require.NoError(t, w.Close())
 			})
@@ -123,22 +121,21 @@ func TestADeviceWithoutACertificateOfItsOwnIsRefused(t *testing.T) {
 				t.Parallel()
 				d := asking(t, nil, ca)
 				held := d.comes(t, ca.Device(t, imei), 0)
-				held.send(handshake(t, imei))
-				held.expect("01")
+				held.login(imei)
 
 				w := d.comes(t, cert, number)
 				if w.Conn.(*tls.Conn).Handshake() == nil { // TLS 1.3 learns of it later
-					_, _ = w.Write(handshake(t, imei))
+					_, _ = w.Write(handshake(imei))
 					answer := make([]byte, 1)
 					if n, _ := w.Read(answer); n == 1 {
 						require.Equal(t, teltonika.Refuse, answer[0])
 					}
 				}
-				awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endCertificate))
+				d.awaitEnds(t, 1, endCertificate)
 				require.Len(t, d.registrar.all(), 1)
-				require.Equal(t, 1.0, testutil.ToFloat64(d.metrics.handshakes.WithLabelValues("refused")))
+				requireCount(t, 1, d.metrics.handshakes.WithLabelValues("refused"))
 				require.Contains(t, d.log.String(), "device refused for its certificate")
-				held.send(frame(t, 1)) // it was not displaced
+				held.send(frame(1)) // it was not displaced
 				held.expect("00000001")
 			})
 		}
@@ -152,10 +149,9 @@ func TestRefusedCertificatesAreLoggedOnceInAWhile(t *testing.T) {
 	cert := ca.Device(t, "a\nb\x1b[31m", func(c *x509.Certificate) { c.DNSNames = []string{"1", "2", "3", "4"} })
 	for range 20 {
 		w := d.comes(t, cert, 0)
-		w.send(handshake(t, imei))
-		w.expect("00")
+		w.refused(imei)
 	}
-	awaitCount(t, 20, d.metrics.disconnects.WithLabelValues(endCertificate))
+	d.awaitEnds(t, 20, endCertificate)
 	require.Equal(t, 1, strings.Count(d.log.String(), "\n"), d.log.String())
 	require.NotContains(t, d.log.String(), "\x1b")
 	require.NotContains(t, d.log.String(), `"4"`)
@@ -173,28 +169,24 @@ func TestAnAuthorityThatIsTakenOutVouchesForNobody(t *testing.T) {
 			resumes := func(c *tls.Config) { c.ClientSessionCache, c.ServerName = cache, "ingest" }
 			revoked, kept := former.Device(t, imei), latter.Device(t, otherIMEI)
 			first := d.comes(t, revoked, number, resumes)
-			first.send(handshake(t, imei))
-			first.expect("01")
+			first.login(imei)
 			stays := d.comes(t, kept, number)
-			stays.send(handshake(t, otherIMEI))
-			stays.expect("01")
+			stays.login(otherIMEI)
 
 			again := d.comes(t, revoked, number, resumes)
-			again.send(handshake(t, imei))
-			again.expect("01")
+			again.login(imei)
 			require.True(t, again.Conn.(*tls.Conn).ConnectionState().DidResume, "the case under test")
 
 			d.trust(latter)
 			again.expectEnd() // which was open
-			awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endCertificate))
+			d.awaitEnds(t, 1, endCertificate)
 			w := d.comes(t, revoked, number, resumes)
-			_, _ = w.Write(handshake(t, imei))
+			_, _ = w.Write(handshake(imei))
 			n, _ := w.Read(make([]byte, 1))
 			require.Zero(t, n)
-			awaitCount(t, 2, d.metrics.disconnects.WithLabelValues(endCertificate))
+			d.awaitEnds(t, 2, endCertificate)
 			require.Len(t, d.registrar.all(), 3)
-			stays.send(frame(t, 1))
-			stays.expect("00000001")
+			stays.reports()
 		})
 	}
 }
@@ -207,9 +199,9 @@ func TestAnAuthorityThatIsTakenOutDuringAHandshakeVouchesForNobody(t *testing.T)
 	w := d.comes(t, former.Device(t, imei), tls.VersionTLS12)
 	require.NoError(t, w.Conn.(*tls.Conn).Handshake())
 	d.trust(certtest.New(t, "latter"))
-	w.send(handshake(t, imei))
+	w.send(handshake(imei))
 	w.expectEnd()
-	awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endCertificate))
+	d.awaitEnds(t, 1, endCertificate)
 }
 
 func TestCertificatesCountBehindAProxyToo(t *testing.T) {
@@ -230,27 +222,25 @@ func TestCertificatesCountBehindAProxyToo(t *testing.T) {
 		return &wire{t, tls.Client(under.Conn, config)}
 	}
 	w := through(ca.Device(t, imei))
-	w.send(handshake(t, imei))
-	w.expect("01")
-	w.send(frame(t, 2))
+	w.login(imei)
+	w.send(frame(2))
 	w.expect("00000002")
 	require.NoError(t, w.Close())
 	w = through(ca.Device(t, otherIMEI))
-	w.send(handshake(t, imei))
-	w.expect("00")
+	w.refused(imei)
 	w.expectEnd()
 	w = through(nil)
-	_, _ = w.Write(handshake(t, imei))
+	_, _ = w.Write(handshake(imei))
 	n, _ := w.Read(make([]byte, 1))
 	require.Zero(t, n)
 
 	require.Contains(t, d.log.String(), "peer=203.0.113.7:4711", "not the proxy's")
-	awaitCount(t, 2, d.metrics.disconnects.WithLabelValues(endCertificate))
+	d.awaitEnds(t, 2, endCertificate)
 
 	// Without a header no TLS data is read.
 	w = d.comes(t, ca.Device(t, imei), 0)
 	require.Error(t, w.Conn.(*tls.Conn).Handshake())
-	awaitCount(t, 1, d.metrics.disconnects.WithLabelValues(endProxy))
+	d.awaitEnds(t, 1, endProxy)
 	require.Len(t, d.registrar.all(), 1)
 }
 

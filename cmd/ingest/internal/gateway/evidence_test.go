@@ -17,7 +17,7 @@ func TestADeviceThatGaveUpWaitingIsNotRegistered(t *testing.T) {
 	first := b.login(t, imei)
 	first.reports()
 	gone := b.dial(t) // it waits for a place
-	gone.send(handshake(t, "490154203237518"))
+	gone.send(handshake("490154203237518"))
 	require.NoError(t, gone.Close())
 	_ = first.Close()
 	awaitCount(t, 1, b.metrics.handshakes.WithLabelValues("incomplete"))

@@ -81,20 +81,17 @@ func newFaults(client redis.UniversalClient, key string, notes *notes, log *slog
 		if err == nil {
 			err = faultScript.Run(ctx, client, []string{key}, one.imei, value, faultsMost).Err()
 		}
-		if !errors.Is(ctx.Err(), context.Canceled) {
-			writes.Note(err)
-		}
 		return err
 	}
 	return &faults{notes: notes, log: log, box: outbox.New(outbox.Config[storedFault]{
-		Write: write, Within: storeTime, Most: faultsAMinute, Batch: 1,
+		Write: write, Writes: writes, Within: storeTime, Most: faultsAMinute, Batch: 1,
 	})}
 }
 
 func (s *session) fault(err error, frame []byte) {
 	for bit, k := range faultKinds {
 		if errors.Is(err, k.err) {
-			s.g.faults.note(s.origin(), 1<<bit, k.kind, err, frame)
+			s.g.faults.note(s.origin, 1<<bit, k.kind, err, frame)
 			return
 		}
 	}
@@ -102,18 +99,15 @@ func (s *session) fault(err error, frame []byte) {
 
 func (f *faults) note(from origin, bit uint16, kind string, why error, frame []byte) {
 	now := time.Now()
-	first, again := false, false
+	first, due := false, false
 	f.notes.change(from.imei, func(n *note) {
 		first = n.faults&bit == 0
-		again = now.Sub(n.faulted) >= faultAgain
-		if (first || again) && f.may() {
+		if due = (first || now.Sub(n.faulted) >= faultAgain) && f.may(); due {
 			n.faults |= bit
 			n.faulted = now
-			return
 		}
-		first, again = false, false
 	})
-	if !first && !again {
+	if !due {
 		return
 	}
 	one := Fault{

@@ -64,7 +64,7 @@ func TestWhatADeviceSendsWrongIsLoggedOnceAKindAndItsLastIsStored(t *testing.T) 
 	t.Parallel()
 	var log heard
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
-	wrong := frame(t, 20)
+	wrong := frame(20)
 	wrong[len(wrong)-1] ^= 1
 	for range 3 {
 		w := b.login(t, imei)
@@ -144,14 +144,13 @@ func TestADeviceThatDoesNotWaitForAcknowledgementsIsSeen(t *testing.T) {
 	b := setup(t, redistest.Shared(t))
 	w := b.login(t, imei)
 	for range 5 { // a patient device
-		w.send(frame(t, 1))
-		w.expect("00000001")
+		w.reports()
 	}
-	w.send(bytes.Repeat(frame(t, 1), 3)) // once may be the network
+	w.send(bytes.Repeat(frame(1), 3)) // once may be the network
 	w.expect("000000010000000100000001")
 	require.Empty(t, b.fault(t, imei))
 	w = b.login(t, imei)
-	w.send(bytes.Repeat(frame(t, 1), 8))
+	w.send(bytes.Repeat(frame(1), 8))
 	w.expect(strings.Repeat("00000001", 8))
 	await(t, func() bool { return b.fault(t, imei).Kind == "unawaited" })
 }

@@ -37,7 +37,7 @@ func (s *session) handle(ctx context.Context, frame teltonika.Frame) error {
 		return err
 	}
 	began := time.Now()
-	kept, err := s.g.store.keep(ctx, until, s.origin(), frame)
+	kept, err := s.g.store.keep(ctx, until, s.origin, frame)
 	if err != nil {
 		outcome = "failed"
 		return fmt.Errorf("%w: %w", errStore, err)

@@ -252,7 +252,7 @@ func (g *Gateway) start(ctx, work context.Context, conn net.Conn) bool {
 		return false
 	}
 	s := newSession(g, conn)
-	if g.hall.Wait(ctx, s.guest, knocks(conn)) != nil {
+	if g.hall.Wait(ctx, s.guest, s.knocks()) != nil {
 		return false
 	}
 	g.mu.Lock()

@@ -19,12 +19,11 @@ func TestTheNewestSocketOfADeviceWins(t *testing.T) {
 	old.expectEnd()
 	<-b.registrar.all()[0].released
 	for _, w := range []*wire{other, now} {
-		w.send(frame(t, 1))
-		w.expect("00000001")
+		w.reports()
 	}
 	_, released := b.registrar.all()[2].counts()
 	require.Zero(t, released)
-	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endMoved))
+	b.awaitEnds(t, 1, endMoved)
 	require.Equal(t, 2, b.Connections())
 
 	_ = now.Close() // and its own close counts
@@ -37,11 +36,10 @@ func TestWithoutRedisNothingIsAcknowledged(t *testing.T) {
 	server := redistest.Start(t)
 	b := setup(t, server)
 	w := b.login(t, imei)
-	w.send(frame(t, 1))
-	w.expect("00000001")
+	w.reports()
 
 	server.Kill()
-	w.send(frame(t, 2))
+	w.send(frame(2))
 	w.expectEnd()
 	<-b.registrar.all()[0].released
 	awaitCount(t, 1, b.frames("8", "failed"))
@@ -56,7 +54,7 @@ func TestARefusedWriteStoresNothingOfTheFrame(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
 	b := setup(t, server)
 	w := b.login(t, imei)
-	w.send(frame(t, 2))
+	w.send(frame(2))
 	w.expectEnd()
 	require.Empty(t, b.entries(t, b.stream))
 	awaitCount(t, 1, b.frames("8", "failed"))
@@ -77,7 +75,7 @@ func TestTheStreamsAreCapped(t *testing.T) {
 	b.rate = rate{} // one device is as good as many
 	w := b.login(t, imei)
 	for range 20 {
-		w.send(frame(t, 50))
+		w.send(frame(50))
 		w.expect("00000032")
 	}
 	// The cap is approximate: Redis trims whole nodes of a hundred entries.
@@ -90,10 +88,10 @@ func TestStoppingFinishesTheFrameUnderWay(t *testing.T) {
 	b := setup(t, server)
 	idle, fresh, busy := b.login(t, imei), b.dial(t), b.login(t, "352093081452251")
 	partial := b.login(t, "490154203237518")
-	partial.send(frame(t, 1)[:20])
+	partial.send(frame(1)[:20])
 	await(t, func() bool { return b.Connections() == 4 })
 	server.Stop()
-	busy.send(frame(t, 3))
+	busy.send(frame(3))
 	busyClaim := b.registrar.all()[1]
 	await(t, func() bool { n, _ := busyClaim.counts(); return n == 1 })
 
@@ -122,7 +120,7 @@ func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
 	w := b.login(t, imei)
 	server.Stop()
 	defer server.Cont()
-	w.send(frame(t, 3))
+	w.send(frame(3))
 	await(t, func() bool { n, _ := b.registrar.all()[0].counts(); return n == 1 })
 	b.stop()
 	w.expectEnd()

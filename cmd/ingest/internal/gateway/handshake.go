@@ -3,14 +3,10 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/pires/go-proxyproto"
-
-	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 )
@@ -68,33 +64,25 @@ func (s *session) greet(ctx context.Context) error {
 }
 
 func (s *session) prepare() error {
-	conn := s.conn
-	encrypted, overTLS := conn.(*tls.Conn)
-	var below *belowTLS
-	if overTLS {
-		below = encrypted.NetConn().(*belowTLS)
-		conn = below.Conn
-	}
-	if c, ok := conn.(*proxyproto.Conn); ok {
-		if c.ProxyHeader() == nil {
-			_, err := c.Read(nil) // returns the reason
+	if s.proxied != nil {
+		if s.proxied.ProxyHeader() == nil {
+			_, err := s.proxied.Read(nil) // returns the reason
 			return fmt.Errorf("%w: %w", errProxy, cmp.Or(err, errors.New("none came")))
 		}
-		s.guest.Move(doors.Addr(named(s.conn.RemoteAddr())))
+		s.guest.Move(s.addr())
 	}
-	if !overTLS {
+	if s.tls == nil {
 		return nil
 	}
-	s.cas = s.g.clientCAs()
-	err := encrypted.SetWriteDeadline(time.Now().Add(handshakeTime))
+	err := s.tls.SetWriteDeadline(time.Now().Add(handshakeTime))
 	if err == nil {
 		// A key exchange needs a deep stack, which the session's goroutine would keep.
 		done := make(chan error, 1)
-		go func() { done <- encrypted.Handshake() }()
+		go func() { done <- s.tls.Handshake() }()
 		err = <-done
 	}
 	if err == nil {
-		below.over = true
+		s.below.over = true
 		return nil
 	}
 	if errors.Is(err, errCertificate) {
@@ -117,10 +105,10 @@ func (s *session) register(ctx, waiting context.Context, imei string) error {
 	if _, end := s.unread(); end {
 		return errGone
 	}
-	s.imei, s.peer = imei, named(s.conn.RemoteAddr())
+	s.origin = origin{imei, named(s.conn.RemoteAddr())}
 	s.g.claim(s)
-	if s.cas != s.g.clientCAs() && !s.vouched() {
-		return errCertificate // recheckCertificates may have finished before the claim
+	if !s.vouched() { // the authorities may have changed, and recheckCertificates finished, before
+		return errCertificate
 	}
 	landing, cancel := context.WithTimeout(ctx, claimTime)
 	defer cancel()

@@ -192,6 +192,17 @@ func awaitCount(t testing.TB, want int, metric prometheus.Collector) {
 	require.Equal(t, float64(want), testutil.ToFloat64(metric))
 }
 
+func requireCount(t testing.TB, want int, metric prometheus.Collector, why ...any) {
+	t.Helper()
+	require.Equal(t, float64(want), testutil.ToFloat64(metric), why...)
+}
+
+// awaitEnds waits until so many sockets have ended for a reason.
+func (g *Gateway) awaitEnds(t testing.TB, want int, reason string) {
+	t.Helper()
+	awaitCount(t, want, g.metrics.disconnects.WithLabelValues(reason))
+}
+
 func (b *bench) frames(codec, outcome string) prometheus.Collector {
 	return b.metrics.frames.WithLabelValues(codec, outcome)
 }
@@ -226,15 +237,26 @@ func (b *bench) dialFrom(t testing.TB, from string) *wire {
 func (b *bench) login(t testing.TB, imei string) *wire {
 	t.Helper()
 	w := b.dial(t)
-	w.send(handshake(t, imei))
-	w.expect("01")
+	w.login(imei)
 	return w
+}
+
+func (w *wire) login(imei string) {
+	w.t.Helper()
+	w.send(handshake(imei))
+	w.expect("01")
+}
+
+func (w *wire) refused(imei string) {
+	w.t.Helper()
+	w.send(handshake(imei))
+	w.expect("00")
 }
 
 // reports earns the device its place.
 func (w *wire) reports() {
 	w.t.Helper()
-	w.send(frame(w.t, 1))
+	w.send(frame(1))
 	w.expect("00000001")
 }
 
@@ -263,16 +285,13 @@ func (w *wire) expectEnd() {
 	}
 }
 
-func handshake(t testing.TB, imei string) []byte {
-	t.Helper()
-	p, err := teltonika.AppendIMEI(nil, imei)
-	require.NoError(t, err)
+func handshake(imei string) []byte {
+	p, _ := teltonika.AppendIMEI(nil, imei)
 	return p
 }
 
 // frame returns a frame of n records of codec 8 with distinct times.
-func frame(t testing.TB, n int) []byte {
-	t.Helper()
+func frame(n int) []byte {
 	records := make([]teltonika.Record, n)
 	for i := range records {
 		records[i] = teltonika.Record{Timestamp: uint64(1_700_000_000_000 + i), Satellites: 9}

@@ -116,28 +116,33 @@ func named(addr net.Addr) string {
 	return addr.String()
 }
 
-// knocks returns whom a new connection counts for. Until its header has come, a proxied one counts
-// for nobody.
-func knocks(conn net.Conn) netip.Addr {
-	below := conn
-	if c, ok := conn.(*tls.Conn); ok {
-		below = c.NetConn().(*belowTLS).Conn
-	}
-	if _, ok := below.(*proxyproto.Conn); ok {
-		return netip.Addr{}
-	}
-	return doors.Addr(named(conn.RemoteAddr()))
+// layers are what is below a connection.
+type layers struct {
+	tls     *tls.Conn // nil, like the next two, if it is not there
+	below   *belowTLS
+	proxied *proxyproto.Conn
+	under   net.Conn // the socket: closing TLS would wait for the peer
 }
 
-// transport returns the socket below conn.
-func transport(conn net.Conn) net.Conn {
-	switch c := conn.(type) {
-	case *tls.Conn:
-		return transport(c.NetConn())
-	case *belowTLS:
-		return transport(c.Conn)
-	case *proxyproto.Conn:
-		return c.Raw()
+func unwrap(conn net.Conn) (l layers) {
+	if l.tls, _ = conn.(*tls.Conn); l.tls != nil {
+		l.below = l.tls.NetConn().(*belowTLS)
+		conn = l.below.Conn
 	}
-	return conn
+	if l.proxied, _ = conn.(*proxyproto.Conn); l.proxied != nil {
+		conn = l.proxied.Raw()
+	}
+	l.under = conn
+	return l
 }
+
+// knocks returns whom a new connection counts for. Until its header has come, a proxied one counts
+// for nobody.
+func (s *session) knocks() netip.Addr {
+	if s.proxied != nil {
+		return netip.Addr{}
+	}
+	return s.addr()
+}
+
+func (s *session) addr() netip.Addr { return doors.Addr(named(s.conn.RemoteAddr())) }

@@ -46,18 +46,17 @@ func TestDevicesSpeakTLSFrom12On(t *testing.T) {
 	b := listening(t, overTLS(t))
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		w := b.dialTLS(t, version)
-		w.send(handshake(t, imei))
-		w.expect("01")
-		w.send(frame(t, 3))
+		w.login(imei)
+		w.send(frame(3))
 		w.expect("00000003")
 		_ = w.Close()
 	}
 	old := tls.Client(b.dial(t).Conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11})
 	require.Error(t, old.Handshake())
 	plain := b.dial(t)
-	plain.send(handshake(t, imei))
+	plain.send(handshake(imei))
 	_, _ = plain.Read(make([]byte, 100)) // an alert, or nothing
-	awaitCount(t, 2, b.metrics.disconnects.WithLabelValues(endTLS))
+	b.awaitEnds(t, 2, endTLS)
 	require.Len(t, b.registrar.all(), 2)
 }
 
@@ -68,8 +67,7 @@ func TestASlowTLSHandshakeDelaysNoOtherDevice(t *testing.T) {
 		b.dial(t) // says nothing
 	}
 	w := b.dialTLS(t, 0)
-	w.send(handshake(t, imei))
-	w.expect("01")
+	w.login(imei)
 }
 
 func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
@@ -83,14 +81,12 @@ func TestATLSHandshakeWithoutAnEndFillsNoMemory(t *testing.T) {
 	w.send(make([]byte, 0x4000)) // beyond the bound, and less than what was announced
 	n, _ := w.Read(make([]byte, 1))
 	require.Zero(t, n)
-	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endTLS))
+	b.awaitEnds(t, 1, endTLS)
 
 	w = b.dialTLS(t, 0) // and afterwards nothing is counted
-	w.send(handshake(t, imei))
-	w.expect("01")
+	w.login(imei)
 	w.send(bytes.Repeat([]byte{0xFF}, 2*mostHandshake)) // keep-alives
-	w.send(frame(t, 1))
-	w.expect("00000001")
+	w.reports()
 }
 
 // gathering holds back writes.
@@ -134,7 +130,7 @@ func TestAProxyNamesTheDevicesAddress(t *testing.T) {
 			&net.TCPAddr{IP: net.ParseIP(from), Port: 4711}, &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5027})
 		p, err := header.Format()
 		require.NoError(t, err)
-		session := append(append(p, handshake(t, imei)...), frame(t, 1)...)
+		session := append(append(p, handshake(imei)...), frame(1)...)
 		if version == 1 { // comes in one packet, by its specification
 			w.send(session[:len(p)+5])
 			session = session[len(p)+5:]
@@ -144,7 +140,7 @@ func TestAProxyNamesTheDevicesAddress(t *testing.T) {
 		}
 		w.send(session[40:])
 		w.expect("01" + "00000001")
-		w.send(frame(t, 2))
+		w.send(frame(2))
 		w.expect("00000002")
 		require.NoError(t, w.Close())
 		await(t, func() bool { return strings.Contains(log.String(), "peer="+from+":4711") })
@@ -155,9 +151,9 @@ func TestATrustedAddressWithoutAHeaderIsSentAway(t *testing.T) {
 	t.Parallel()
 	b := listening(t, proxied("127.0.0.1/32"))
 	w := b.dial(t)
-	w.send(handshake(t, imei))
+	w.send(handshake(imei))
 	w.expectEnd()
-	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endProxy))
+	b.awaitEnds(t, 1, endProxy)
 	require.Empty(t, b.registrar.all())
 }
 
@@ -166,10 +162,10 @@ func TestAHeaderFromAnywhereElseIsNotListenedTo(t *testing.T) {
 	b := listening(t, proxied("10.0.0.0/8"))
 	for range 3 {
 		w := b.dial(t)
-		_, _ = w.Write(append([]byte("PROXY TCP4 10.0.0.1 192.0.2.1 4711 5027\r\n"), handshake(t, imei)...))
+		_, _ = w.Write(append([]byte("PROXY TCP4 10.0.0.1 192.0.2.1 4711 5027\r\n"), handshake(imei)...))
 		w.expectEnd()
 	}
-	awaitCount(t, 3, b.metrics.disconnects.WithLabelValues(endUntrusted))
+	b.awaitEnds(t, 3, endUntrusted)
 	require.Empty(t, b.registrar.all())
 }
 
@@ -219,7 +215,6 @@ func (b *bench) gathers(t *testing.T, over string) (*wire, *gathering) {
 	if over == "TLS" { // 1.2: then no tickets follow
 		w.Conn = tls.Client(g, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
 	}
-	w.send(handshake(t, imei))
-	w.expect("01")
+	w.login(imei)
 	return w, g
 }

@@ -30,7 +30,7 @@ func TestRoomForFramesFollowsThePools(t *testing.T) {
 func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 	t.Parallel()
 	junk := teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01"))
-	for name, sent := range map[string][]byte{"records": frame(t, 1), "dead letters": junk} {
+	for name, sent := range map[string][]byte{"records": frame(1), "dead letters": junk} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)

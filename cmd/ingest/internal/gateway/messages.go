@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -65,7 +64,6 @@ type messages struct {
 	store   *store
 	metrics *metrics
 	log     *slog.Logger
-	writes  *streak.Streak
 	senders sync.WaitGroup
 	stop    context.CancelFunc
 
@@ -76,14 +74,14 @@ type messages struct {
 func newMessages(s *store, m *metrics, log *slog.Logger) *messages {
 	q := &messages{
 		store: s, metrics: m, log: log,
-		writes: streak.New(log, "messages of devices cannot be stored, trying again",
-			"messages of devices are stored again"),
 		counts: MessageCounts{LostBy: make(map[string]int64)},
 	}
+	writes := streak.New(log, "messages of devices cannot be stored, trying again",
+		"messages of devices are stored again")
 	for _, to := range s.streams {
 		to.box = outbox.New(outbox.Config[*message]{
 			Write:  func(ctx context.Context, batch []*message) error { return q.write(ctx, to, batch) },
-			Within: storeTime, Most: int(equal(allWait, len(s.streams))), Batch: batchBytes,
+			Writes: writes, Within: storeTime, Most: int(equal(allWait, len(s.streams))), Batch: batchBytes,
 			Cost: (*message).cost, Share: deviceWaits, Owner: func(m *message) string { return m.imei },
 		})
 	}
@@ -128,9 +126,6 @@ func (q *messages) count(m *message, stored bool) {
 
 func (q *messages) write(ctx context.Context, to *stream, batch []*message) error {
 	err := to.addMessages(ctx, batch)
-	if !errors.Is(ctx.Err(), context.Canceled) {
-		q.writes.Note(err)
-	}
 	if err == nil {
 		for _, m := range batch {
 			q.count(m, !m.refused)
@@ -169,7 +164,7 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 	if err != nil {
 		raw := append([]byte(nil), frame.Raw...)
 		kept := teltonika.Frame{Codec: frame.Codec, Raw: raw, Body: raw[8 : 8+len(frame.Body)]}
-		s.g.messages.add(&message{origin: s.origin(), received: now, frame: kept, fault: err})
+		s.g.messages.add(&message{origin: s.origin, received: now, frame: kept, fault: err})
 		s.g.metrics.dead.Inc()
 		s.fault(err, frame.Raw)
 		return
@@ -187,7 +182,7 @@ func (s *session) takeMessages(frame teltonika.Frame) {
 			continue
 		}
 		one := &message{
-			origin: s.origin(), received: now, codec: frame.Codec, kind: m.Type, at: m.Timestamp,
+			origin: s.origin, received: now, codec: frame.Codec, kind: m.Type, at: m.Timestamp,
 			id: id, index: index, text: append([]byte(nil), m.Text...), ambiguous: ambiguous,
 		}
 		if m.IMEI != (teltonika.IMEI{}) && m.IMEI.String() != s.imei {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -150,8 +149,7 @@ func TestMessagesWaitForRedis(t *testing.T) {
 	server := redistest.Start(t)
 	b := setup(t, server)
 	w := b.login(t, imei)
-	w.send(frame(t, 1))
-	w.expect("00000001")
+	w.reports()
 	server.Stop()
 	const n = 300
 	for i := range n {
@@ -206,7 +204,7 @@ func TestWhatDoesNotFitWhileRedisIsAwayIsCountedByDevice(t *testing.T) {
 	}
 	q.add(&message{origin: origin{imei: "352093081452251"}, text: text})
 	require.Equal(t, MessageCounts{Waiting: fits + 1, Lost: 5, LostBy: map[string]int64{imei: 5}}, q.read())
-	require.Equal(t, 5.0, testutil.ToFloat64(q.metrics.lost))
+	requireCount(t, 5, q.metrics.lost)
 	q.close()
 	require.Equal(t, MessageCounts{
 		Lost: int64(fits + 6), LostBy: map[string]int64{imei: int64(fits + 5), "352093081452251": 1},
@@ -290,9 +288,9 @@ func TestMessagesThatHaveArrivedWhenTheirSocketEndsAreStored(t *testing.T) {
 				w, _ := b.gathers(t, over)
 				first := b.registrar.all()[0]
 				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "PAUSE", "60000", "WRITE").Err())
-				w.send(append(frame(t, 1), response(c12, "LLS: 1")...))
+				w.send(append(frame(1), response(c12, "LLS: 1")...))
 				await(t, func() bool { n, _ := first.counts(); return n == 1 })
-				w.send(append(response(c12, "LLS: 2"), frame(t, 1)...))
+				w.send(append(response(c12, "LLS: 2"), frame(1)...))
 				w.send(response(c12, "LLS: 3"))
 				c.ends(t, b, over)
 				require.NoError(t, b.rdb.Do(t.Context(), "CLIENT", "UNPAUSE").Err())

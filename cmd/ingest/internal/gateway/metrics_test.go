@@ -15,9 +15,9 @@ func TestBytesDeadLettersAndTheTimeOfAcknowledgementsAreCounted(t *testing.T) {
 	var reg *prometheus.Registry
 	b := setup(t, redistest.Shared(t), func(c *Config) { reg = c.Registerer.(*prometheus.Registry) })
 	w := b.login(t, imei)
-	sent := len(handshake(t, imei))
+	sent := len(handshake(imei))
 	for range 3 {
-		f := frame(t, 2)
+		f := frame(2)
 		sent += len(f)
 		w.send(f)
 		w.expect("00000002")

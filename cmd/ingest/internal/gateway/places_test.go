@@ -34,11 +34,11 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 	endless := binary.BigEndian.AppendUint32([]byte{0, 0, 0, 0}, 0xFFFFFFFF)
 	kinds := [][]byte{
 		nil,                       // says nothing
-		handshake(t, imei)[:9],    // never sends the rest
+		handshake(imei)[:9],       // never sends the rest
 		[]byte("\x00\x0fgarbage"), // no digits
 		[]byte("GET / HTTP/1.1\r\n\r\n"),
 		unhex(t, find(t, "neg_tls_hello").Hex),
-		append(handshake(t, "490154203237518"), endless...), // 4 GiB more, all from one device
+		append(handshake("490154203237518"), endless...), // 4 GiB more, all from one device
 	}
 	const hostile, devices = 1000, 50
 	sockets := make([]*wire, hostile)
@@ -47,12 +47,12 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 	}
 	for i := range devices {
 		w := b.login(t, fmt.Sprintf("35630704244%04d", i))
-		w.send(frame(t, 2))
+		w.send(frame(2))
 		w.expect("00000002")
 	}
 	require.Len(t, b.turns, 0, "nobody holds a place who is not being registered")
 	awaitCount(t, hostile/2, b.metrics.handshakes.WithLabelValues("refused"))
-	awaitCount(t, 0, b.metrics.disconnects.WithLabelValues(endCrowded))
+	b.awaitEnds(t, 0, endCrowded)
 	for _, w := range sockets {
 		_ = w.Close()
 	}
@@ -61,12 +61,12 @@ func TestAThousandHostileSocketsDelayNoDevice(t *testing.T) {
 
 func TestADeviceIsServedWhateverAFloodSays(t *testing.T) {
 	t.Parallel()
-	invented := func(n int) []byte { return handshake(t, fmt.Sprintf("99%013d", n)) }
+	invented := func(n int) []byte { return handshake(fmt.Sprintf("99%013d", n)) }
 	for name, flood := range map[string]func(n int) []byte{
 		"nothing":                  func(int) []byte { return nil },
 		"an IMEI":                  invented,
-		"an IMEI and half a frame": func(n int) []byte { return append(invented(n), frame(t, 1)[:20]...) },
-		"an IMEI and one record":   func(n int) []byte { return append(invented(n), frame(t, 1)...) },
+		"an IMEI and half a frame": func(n int) []byte { return append(invented(n), frame(1)[:20]...) },
+		"an IMEI and one record":   func(n int) []byte { return append(invented(n), frame(1)...) },
 		"an IMEI and empty answers": func(n int) []byte {
 			return append(invented(n), unhex(t, strings.Repeat("00000000000000080c01060000000001000033d1", 3))...)
 		},
@@ -110,16 +110,14 @@ func TestADeviceHasAMinuteForItsFirstFrameAndThenAnHour(t *testing.T) {
 	manyInBubble(t, nil, short, func(t *testing.T, g *Gateway, join func() *timed) {
 		talks, reports := join(), join()
 		talks.login(t)
-		reports.write(t, handshake(t, "352093081452251"))
-		require.Equal(t, []byte{1}, reports.read(t, 1))
+		reports.comes(t, "352093081452251")
 		for range 5 {
 			<-time.After(10 * time.Second)
 			talks.write(t, []byte{0xFF})
 		}
-		reports.write(t, frame(t, 1))
-		require.Equal(t, []byte{0, 0, 0, 1}, reports.read(t, 4))
+		reports.stores(t)
 		talks.endsAfter(t, time.Minute)
-		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endUnproven)))
+		requireCount(t, 1, g.metrics.disconnects.WithLabelValues(endUnproven))
 		reports.endsAfter(t, 50*time.Second+idleTime)
 	})
 }
@@ -128,10 +126,8 @@ func TestADeviceHasAMinuteForItsFirstFrameAndThenAnHour(t *testing.T) {
 func placed(t *testing.T, join func() *timed, imei string) *timed {
 	t.Helper()
 	s := join()
-	s.write(t, handshake(t, imei))
-	require.Equal(t, []byte{1}, s.read(t, 1))
-	s.write(t, frame(t, 1))
-	require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+	s.comes(t, imei)
+	s.stores(t)
 	return s
 }
 
@@ -141,18 +137,18 @@ func TestADeviceWithoutAPlaceWaitsForItsAnswer(t *testing.T) {
 	manyInBubble(t, nil, one, func(t *testing.T, g *Gateway, join func() *timed) {
 		first := placed(t, join, imei)
 		late := join()
-		late.write(t, handshake(t, "352093081452251"))
+		late.write(t, handshake("352093081452251"))
 		late.endsAfter(t, placeTime)
 		synctest.Wait()
-		require.Equal(t, 1.0, testutil.ToFloat64(g.metrics.disconnects.WithLabelValues(endCrowded)))
+		requireCount(t, 1, g.metrics.disconnects.WithLabelValues(endCrowded))
 		second, third := join(), (*timed)(nil)
-		second.write(t, handshake(t, "352093081452251"))
+		second.write(t, handshake("352093081452251"))
 		<-time.After(time.Second)
 		third = join() // whoever comes later takes the hall, and the one that waits ends at once
 		second.endsAfter(t, time.Second)
 		synctest.Wait()
 		require.Len(t, g.running, 2, "first and third")
-		third.write(t, handshake(t, "490154203237518"))
+		third.write(t, handshake("490154203237518"))
 		<-time.After(time.Second)
 		require.NoError(t, first.Close())
 		require.Equal(t, []byte{1}, third.read(t, 1))
@@ -167,16 +163,14 @@ func TestWhatKeepsAPlaceIsRecordsOfLate(t *testing.T) {
 		for range 3 { // more than an hour
 			<-time.After(25 * time.Minute)
 			silent.write(t, []byte{0xFF})
-			reports.write(t, frame(t, 1))
-			require.Equal(t, []byte{0, 0, 0, 1}, reports.read(t, 4))
+			reports.stores(t)
 		}
 		require.Equal(t, 1, g.unproven())
 		placed(t, join, "490154203237518")
 		got, err := io.ReadAll(silent)
 		require.NoError(t, err)
 		require.Empty(t, got)
-		reports.write(t, frame(t, 1))
-		require.Equal(t, []byte{0, 0, 0, 1}, reports.read(t, 4))
+		reports.stores(t)
 	})
 }
 
@@ -199,9 +193,8 @@ func TestASlowDeviceBehindABalancerIsServedDuringAFlood(t *testing.T) {
 			comes("198.51.100.7")
 		}
 		require.Zero(t, time.Since(slow.began), "the flood makes room for itself at once")
-		slow.write(t, handshake(t, imei))
-		require.Equal(t, []byte{1}, slow.read(t, 1))
-		slower.write(t, append([]byte("PROXY TCP4 203.0.113.2 192.0.2.9 4711 5027\r\n"), handshake(t, "352093081452251")...))
+		slow.comes(t, imei)
+		slower.write(t, append([]byte("PROXY TCP4 203.0.113.2 192.0.2.9 4711 5027\r\n"), handshake("352093081452251")...))
 		require.Equal(t, []byte{1}, slower.read(t, 1))
 	})
 }
@@ -215,7 +208,7 @@ func TestADeviceWaitsForTheRegistrationOfNoFlood(t *testing.T) {
 		for i := range 200 {
 			s := join()
 			s.registrar.land = false
-			s.write(t, handshake(t, fmt.Sprintf("99%013d", i)))
+			s.write(t, handshake(fmt.Sprintf("99%013d", i)))
 			synctest.Wait()
 		}
 		require.Zero(t, time.Since(began))
@@ -237,7 +230,7 @@ func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
 			if i == 0 {
 				s.registrar.land = false // each is answered after a second, as without Redis
 			}
-			s.write(t, handshake(t, fmt.Sprintf("35630704244%04d", i)))
+			s.write(t, handshake(fmt.Sprintf("35630704244%04d", i)))
 			all = append(all, s)
 		}
 		for second := 1; second <= 3; second++ {
@@ -257,10 +250,10 @@ func TestADeviceThatWaitsToBeRegisteredIsLetGoWhenTheReplicaStops(t *testing.T) 
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 1; c.Drain = patience })
 	b.turns <- struct{}{} // somebody's, for ever
 	w := b.dial(t)
-	w.send(handshake(t, imei))
+	w.send(handshake(imei))
 	await(t, func() bool { return b.Connections() == 1 && b.unidentified() == 0 })
 	b.stop()
 	w.expectEnd()
 	require.Empty(t, b.registrar.all())
-	awaitCount(t, 1, b.metrics.disconnects.WithLabelValues(endDraining))
+	b.awaitEnds(t, 1, endDraining)
 }

@@ -3,8 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -74,20 +72,18 @@ var reasons = []struct {
 }
 
 type session struct {
-	g     *Gateway
-	conn  net.Conn
-	under net.Conn        // below conn: closing TLS would wait for the peer
-	raw   syscall.RawConn // under's, for peek
+	g    *Gateway
+	conn net.Conn
+	layers
+	raw syscall.RawConn // the socket's, for peek
 
 	// Only the session's goroutine uses these.
 	reader *teltonika.Reader
-	imei   string // empty until the handshake, like peer and claim
-	peer   string
+	origin // empty until the handshake, like claim
 	claim  Claim
-	cas    *x509.CertPool // clientCAs when the TLS handshake began
-	paid   time.Time      // used up its rate until then
-	early  bool           // more had arrived when the last frame of records was acknowledged
-	hasty  int            // consecutive early frames
+	paid   time.Time // used up its rate until then
+	early  bool      // more had arrived when the last frame of records was acknowledged
+	hasty  int       // consecutive early frames
 	// If set, reads return only data that has already arrived, and nothing after this time.
 	lastRead time.Time
 	endSpan  func(error, ...slog.Attr)
@@ -113,8 +109,8 @@ type session struct {
 }
 
 func newSession(g *Gateway, conn net.Conn) *session {
-	under := transport(conn)
-	s := &session{g: g, conn: conn, under: under, raw: rawConn(under), came: time.Now()}
+	s := &session{g: g, conn: conn, layers: unwrap(conn), came: time.Now()}
+	s.raw = rawConn(s.under)
 	s.reader = teltonika.NewReader(s, 0)
 	s.guest = s.newGuest()
 	return s
@@ -164,7 +160,7 @@ func (s *session) identified(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, placeTime)
 	defer cancel()
 	device := s.newGuest()
-	if err := s.g.places.Wait(ctx, device, doors.Addr(named(s.conn.RemoteAddr()))); err != nil {
+	if err := s.g.places.Wait(ctx, device, s.addr()); err != nil {
 		if s.g.draining() {
 			return errDraining
 		}
@@ -174,8 +170,6 @@ func (s *session) identified(ctx context.Context) error {
 	s.guest = device
 	return nil
 }
-
-func (s *session) origin() origin { return origin{s.imei, s.peer} }
 
 func (s *session) run(ctx context.Context) {
 	err := s.serve(ctx)
@@ -363,8 +357,8 @@ func (s *session) endRest() (called bool) {
 
 func (s *session) unread() (bytes, end bool) {
 	bytes, end = peek(s.raw)
-	bytes = bytes || s.reader.Buffered() > 0
-	if _, ok := s.conn.(*tls.Conn); !ok || end {
+	bytes = bytes || len(s.reader.Unparsed()) > 0
+	if s.tls == nil || end {
 		return bytes, end
 	}
 	// TLS may already have taken bytes off the socket, and bytes in the socket need not be device

@@ -30,7 +30,7 @@ type store struct {
 	streams []*stream
 	queues  []chan job // without duplicates
 	writers sync.WaitGroup
-	results sync.Pool // of chan result
+	results sync.Pool // of chan kept
 }
 
 type stream struct {
@@ -55,25 +55,21 @@ type job struct {
 	to  *stream
 	origin
 	frame  teltonika.Frame
-	result chan<- result
-}
-
-type result struct {
-	kept
-	err error // why it was not stored
+	result chan<- kept
 }
 
 type kept struct {
 	records  int
 	fault    error // why it is a dead letter
 	repeated bool
+	err      error // why it was not stored
 }
 
 // newStore gives each stream its own writers on a Redis Cluster. On a single server they would send
 // it more at once than [underWay] allows.
 func newStore(client redis.UniversalClient, names []string, maxLen int64) *store {
 	s := &store{client: client, notes: newNotes()}
-	s.results.New = func() any { return make(chan result) }
+	s.results.New = func() any { return make(chan kept) }
 	_, apart := client.(*redis.ClusterClient)
 	for _, name := range names {
 		if apart || len(s.queues) == 0 {
@@ -155,7 +151,7 @@ func (s *store) keep(
 ) (kept, error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	stored := s.results.Get().(chan result)
+	stored := s.results.Get().(chan kept)
 	defer s.results.Put(stored)
 	to := s.of(from.imei)
 	select {
@@ -164,7 +160,7 @@ func (s *store) keep(
 		return kept{}, fmt.Errorf("too many frames are under way: %w", ctx.Err())
 	}
 	r := <-stored
-	return r.kept, r.err
+	return r, r.err
 }
 
 // buffer is all the memory for writing a frame. Idle sockets and idle writers hold none.
@@ -177,12 +173,12 @@ type buffer struct {
 	typed rows // with the generation type of codec 16
 }
 
-func (b *buffer) write(j job) result {
+func (b *buffer) write(j job) kept {
 	if fault := b.batch.Decode(j.frame.Body); fault != nil {
 		repeated, err := b.addDead(j.ctx, j.origin, j.frame, fault)
-		return result{kept{fault: fault, repeated: repeated}, err}
+		return kept{fault: fault, repeated: repeated, err: err}
 	}
-	return result{kept: kept{records: len(b.batch.Records)}, err: b.records(j)}
+	return kept{records: len(b.batch.Records), err: b.records(j)}
 }
 
 type rows struct {

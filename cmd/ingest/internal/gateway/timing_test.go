@@ -104,16 +104,27 @@ func wrappedInBubble(t *testing.T, dial func(context.Context, string, string) (n
 
 func (s *timed) login(t *testing.T) {
 	t.Helper()
-	s.write(t, handshake(t, imei))
+	s.comes(t, imei)
+}
+
+func (s *timed) comes(t *testing.T, imei string) {
+	t.Helper()
+	s.write(t, handshake(imei))
 	require.Equal(t, []byte{1}, s.read(t, 1))
+}
+
+// stores sends a frame.
+func (s *timed) stores(t *testing.T) {
+	t.Helper()
+	s.write(t, frame(1))
+	require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
 }
 
 // reports logs in and sends a frame. Times count from its acknowledgement.
 func (s *timed) reports(t *testing.T) {
 	t.Helper()
 	s.login(t)
-	s.write(t, frame(t, 1))
-	require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+	s.stores(t)
 	s.began = time.Now()
 }
 
@@ -164,7 +175,7 @@ func TestADeviceIsAcceptedAsSoonAsItsRegistrationLands(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
 		s.registrar.land = false
-		s.write(t, handshake(t, imei))
+		s.write(t, handshake(imei))
 		<-time.After(300 * time.Millisecond)
 		close(s.registrar.all()[0].landed)
 		require.Equal(t, []byte{1}, s.read(t, 1))
@@ -185,7 +196,7 @@ func TestAnAcknowledgementIsWithheldAfterTenSeconds(t *testing.T) {
 	}
 	inBubble(t, hole, func(t *testing.T, s *timed) {
 		s.login(t)
-		s.write(t, frame(t, 1))
+		s.write(t, frame(1))
 		s.endsAfter(t, 10*time.Second)
 	})
 }
@@ -194,7 +205,7 @@ func TestADeviceThatTakesNoAnswerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, s *timed) {
 		s.login(t)
-		s.write(t, frame(t, 1)) // a pipe holds nothing: unread, the answer blocks
+		s.write(t, frame(1)) // a pipe holds nothing: unread, the answer blocks
 		<-time.After(time.Minute)
 		s.endsAfter(t, time.Minute)
 		_, released := s.registrar.all()[0].counts()
@@ -208,11 +219,11 @@ func TestAStopThatTakesTooLongEndsWhateverASocketWaitsFor(t *testing.T) {
 	for name, waits := range map[string]func(t *testing.T, s *timed){
 		"for its registration": func(t *testing.T, s *timed) {
 			s.registrar.land = false
-			s.write(t, handshake(t, imei))
+			s.write(t, handshake(imei))
 		},
 		"for a device that takes no answer": func(t *testing.T, s *timed) {
 			s.login(t)
-			s.write(t, frame(t, 1)) // a pipe holds nothing: unread, the answer blocks
+			s.write(t, frame(1)) // a pipe holds nothing: unread, the answer blocks
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +246,7 @@ func TestASilentSocketEndsInTheTimeAndForTheReasonOfItsTurn(t *testing.T) {
 		device func(t *testing.T, s *timed)
 	}{
 		endRefused: {15 * time.Second, func(t *testing.T, s *timed) { // whatever trickles
-			for _, b := range handshake(t, imei)[:10] {
+			for _, b := range handshake(imei)[:10] {
 				s.write(t, []byte{b})
 				<-time.After(time.Second)
 			}
@@ -244,17 +255,16 @@ func TestASilentSocketEndsInTheTimeAndForTheReasonOfItsTurn(t *testing.T) {
 		endIncomplete: {90 * time.Second, func(t *testing.T, s *timed) {
 			s.login(t)
 			<-time.After(time.Minute)
-			s.write(t, frame(t, 1)[:1])
+			s.write(t, frame(1)[:1])
 			<-time.After(20 * time.Second)
-			s.write(t, frame(t, 1)[1:9])
+			s.write(t, frame(1)[1:9])
 		}},
 		endIdle: {2*time.Hour + 3900*time.Second, func(t *testing.T, s *timed) {
 			s.reports(t)
 			<-time.After(time.Hour)
 			s.write(t, []byte{0xFF}) // a keep-alive counts
 			<-time.After(time.Hour)
-			s.write(t, frame(t, 1))
-			require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
+			s.stores(t)
 		}},
 	} {
 		t.Run(reason, func(t *testing.T) {
