@@ -79,7 +79,7 @@ func fieldsOf(object map[string]any, paths ...fieldPath) map[fieldPath]any {
 	return picked
 }
 
-// lookUp finds a field. What is no object lacks none.
+// lookUp finds a field. A value that is not an object lacks none.
 func lookUp(object map[string]any, at fieldPath) (value any, has bool) {
 	name, rest, deeper := strings.Cut(string(at), ".")
 	value, has = object[name]

@@ -73,7 +73,7 @@ type document struct {
 // nothing is a number or a duration that would count as left out.
 var nothing = regexp.MustCompile(`^[+-]?0+(\.0*)?([a-zµ]+)?$`)
 
-// read notes the lines, and refuses values that say nothing.
+// read notes the lines, and refuses values that are empty or zero.
 func (d *document) read(node *yaml.Node, path string) {
 	if d.lines[path] == 0 {
 		d.lines[path] = node.Line
@@ -134,7 +134,7 @@ func (d *document) fault(path string, line int, text string) {
 	d.faults = append(d.faults, f)
 }
 
-// refused notes what the decoder says.
+// refused notes the errors of the decoder.
 func (d *document) refused(text string) {
 	line := 1
 	if m := refusal.FindStringSubmatch(text); m != nil {

@@ -80,7 +80,7 @@ func ask[T any](
 	ctx context.Context, q *questions, remote, question string, read func(context.Context) (T, error),
 ) (answer T, err error) {
 	from := doors.Network(remote)
-	// What others ask too many times is no reason to refuse this network.
+	// Too many questions of others are not a reason to refuse this network.
 	answers := q.same.DoChan(from.String()+" "+question, func() (any, error) {
 		if v, known := q.known(question); known {
 			return v, nil

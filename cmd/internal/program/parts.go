@@ -78,7 +78,7 @@ func runAll(
 	return errors.Join(errs...)
 }
 
-// stopAt waits for all that have been told to stop, and returns those that still run.
+// stopAt waits for all parts whose context has ended, and returns those that still run.
 func stopAt(ctx context.Context, all []*running, tenths int, until time.Time) (left []string) {
 	over, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
