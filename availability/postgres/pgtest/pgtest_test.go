@@ -1,7 +1,6 @@
 package pgtest_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
@@ -30,26 +28,6 @@ func exec1(t *testing.T, db *pgtest.DB, sql string) {
 	require.NoError(t, err)
 }
 
-func TestCopiesOfATemplateAreAsPreparedAndApart(t *testing.T) {
-	t.Parallel()
-	prepared := 0
-	template := pgtest.Template{Prepare: func(ctx context.Context, url string) error {
-		prepared++
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, "CREATE TABLE things (id int); INSERT INTO things VALUES (1)")
-		return err
-	}}
-	one, other := template.Database(t), template.Database(t)
-	exec1(t, one, "INSERT INTO things VALUES (2)")
-	require.Equal(t, 2, count(t, one))
-	require.Equal(t, 1, count(t, other))
-	require.Equal(t, 1, prepared)
-}
-
 func TestWhatWasCommittedOutlivesAKilledServer(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t)
@@ -63,75 +41,6 @@ func TestWhatWasCommittedOutlivesAKilledServer(t *testing.T) {
 	require.NotEqual(t, first, s.PID())
 	db.Reset() // of the connections of its former life
 	require.Equal(t, 1, count(t, db))
-}
-
-func TestAServerIsSetBackToACopyAndWhatItLostCanBeRead(t *testing.T) {
-	t.Parallel()
-	s := pgtest.Start(t)
-	db := s.Database()
-	exec1(t, db, "CREATE TABLE things (id int); INSERT INTO things VALUES (1)")
-	copied := s.Copy()
-	exec1(t, db, "INSERT INTO things VALUES (2)")
-	for range 2 { // the copy is as good as new
-		lost := s.RestartOn(copied)
-		db.Reset()
-		require.Equal(t, 1, count(t, db))
-		exec1(t, db, "INSERT INTO things VALUES (3), (4), (5)")
-		conn, err := pgx.Connect(t.Context(), pgtest.StartOn(t, lost).URL(db.Name))
-		require.NoError(t, err)
-		defer conn.Close(t.Context())
-		var n int
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM things").Scan(&n))
-		require.Contains(t, []int{2, 4}, n)
-	}
-	require.Equal(t, 3, strings.Count(s.Log(), "ready to accept connections"))
-}
-
-func TestAStandbyThatIsPromotedHasWhatItGotUntilItWasDetached(t *testing.T) {
-	t.Parallel()
-	s := pgtest.Start(t, pgtest.Replicated...)
-	db := s.Database()
-	exec1(t, db, "CREATE TABLE things (id int); INSERT INTO things VALUES (1)")
-	standby := s.Standby()
-	conn, err := pgx.Connect(t.Context(), standby.URL(db.Name))
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	counted := func() (n int) {
-		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM things").Scan(&n))
-		return n
-	}
-	exec1(t, db, "INSERT INTO things VALUES (2)")
-	require.Eventually(t, func() bool { return counted() == 2 }, time.Minute, 5*time.Millisecond)
-	standby.Detach()
-	exec1(t, db, "INSERT INTO things VALUES (3)")
-	s.Kill()
-	s.Copy()
-	standby.Promote()
-	_, err = conn.Exec(t.Context(), "INSERT INTO things VALUES (4), (5)")
-	require.NoError(t, err)
-	require.Equal(t, 4, counted())
-}
-
-func TestAFrozenServerAnswersNobodyUntilItGoesOn(t *testing.T) {
-	t.Parallel()
-	s := pgtest.Start(t)
-	db := s.Database()
-	exec1(t, db, "CREATE TABLE things (id int)")
-	s.Stop()
-	answered := make(chan error, 1)
-	go func() {
-		_, err := db.Exec(context.Background(), "INSERT INTO things VALUES (1)")
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		t.Fatal("a frozen server answered:", err)
-	case <-time.After(100 * time.Millisecond): // less proves less, and fails nothing
-	}
-	s.Cont()
-	require.NoError(t, <-answered)
-	require.Equal(t, 1, count(t, db))
-	s.Stop() // and is removed with the test in this state
 }
 
 // asParent makes this test's binary a parent that starts a server and is killed then.
