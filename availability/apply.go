@@ -3,6 +3,8 @@ package availability
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,9 +39,8 @@ const (
 )
 
 type unequal struct {
-	id      string
-	version int64 // Redis' if Ahead, else the source's
-	kind    string
+	Versioned // Redis' version if Ahead, else the source's
+	kind      string
 }
 
 // Later times are larger strings.
@@ -90,63 +91,43 @@ func (m *Mirror) apply(ctx context.Context, mode string, states ...State) ([]une
 				continue
 			}
 			version, _ := strconv.ParseInt(out[1], 10, 64)
-			found = append(found, unequal{out[0], version, out[2]})
+			found = append(found, unequal{Versioned{out[0], version}, out[2]})
 		}
-		m.noteBad(bad)
+		for key, mitras := range bad {
+			m.badKey(key, rebuilt, len(mitras), "no value of the mirror", mitras...)
+		}
 	}
 	return found, nil
 }
 
-// deliver applies committed states, outbids versions of lost commits, and revives who is alive. It
-// counts states new to Redis.
-func (m *Mirror) deliver(ctx context.Context, states ...State) (brought int, err error) {
-	found, err := m.apply(ctx, newer, states...)
-	if err != nil {
-		return 0, err
-	}
-	return m.settle(ctx, found)
-}
-
-func (m *Mirror) settle(ctx context.Context, found []unequal) (brought int, err error) {
-	r := &reconciliation{Mirror: m, mode: newer, found: map[string]int{}, call: directly}
-	return r.settle(ctx, found)
-}
-
 // overbid raises versions above Redis' for mitras whose version the source lost or issued twice. It
 // first asks the source again, which may have taken the version meanwhile. It returns the new
-// states and the lost ids, also after an error if they may be outbid.
-func (m *Mirror) overbid(ctx context.Context, ahead []unequal) (states []State, lost []string, err error) {
+// states.
+func (r *reconciliation) overbid(ctx context.Context, ahead map[string]unequal) ([]State, error) {
 	if len(ahead) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
-	ids := make([]string, len(ahead))
-	for i, u := range ahead {
-		ids[i] = u.id
+	present, err := r.source.States(ctx, slices.Collect(maps.Keys(ahead)))
+	if err != nil {
+		return nil, fmt.Errorf("availability: read states: %w", err)
 	}
-	if states, err = m.source.States(ctx, ids); err != nil {
-		return nil, nil, fmt.Errorf("availability: read states: %w", err)
-	}
-	present := map[string]int64{}
-	for _, s := range states {
-		present[s.ID] = s.Version
-	}
-	var versions []int64
-	for _, u := range ahead {
-		v, known := present[u.id]
-		if known && (v < u.version || v == u.version && u.kind == Differs) {
-			lost, versions = append(lost, u.id), append(versions, u.version)
+	var lost []Versioned
+	for _, s := range present {
+		if u := ahead[s.ID]; s.Version < u.Version || s.Version == u.Version && u.kind == Differs {
+			lost = append(lost, u.Versioned)
 		}
 	}
 	if len(lost) == 0 {
-		return nil, nil, nil
+		return nil, nil
 	}
-	if states, err = m.source.Outbid(ctx, lost, versions); err != nil {
-		err = fmt.Errorf("availability: outbid: %w", err)
+	states, err := r.source.Outbid(ctx, lost)
+	if err != nil {
+		return nil, fmt.Errorf("availability: outbid: %w", err)
 	}
-	if len(states) == 0 {
-		lost = nil
+	for _, one := range lost {
+		r.drifted(Ahead, one.ID)
 	}
-	return states, lost, err
+	return states, nil
 }
 
 // revive is for heartbeats acknowledged after the judgement.
@@ -176,13 +157,12 @@ func (m *Mirror) applied(ctx context.Context, states ...State) {
 	failpoint.Hit(failpoint.Applying)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.patience)
 	defer cancel()
-	var found []unequal
-	err := m.redis.do(context.Background(), func() (err error) {
-		found, err = m.apply(ctx, newer, states...)
-		return err
+	r := m.reconciliation(newer, func(ctx context.Context, f func(context.Context) error) error {
+		return m.redis.do(context.Background(), func() error { return f(ctx) })
 	})
+	found, err := r.bring(ctx, newer, states)
 	if err == nil {
-		if _, err = m.settle(ctx, found); err != nil {
+		if _, err = r.settle(ctx, found); err != nil {
 			wait.Nudge(m.reconnected) // Redis' state from lost commits hides this one: compare everything
 		}
 	}

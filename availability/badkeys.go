@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -29,23 +28,17 @@ const (
 
 var badKinds = map[string]string{"bad_capacity": capacityKeys, "bad_heartbeat": heartbeatKeys}
 
-// sharedKeys are those of fit.lua, in its order, without prefix.
+// sharedKeys are those of fit.lua, without prefix.
 var sharedKeys = []string{
 	"mitras:online", "mitras:deactivated", "mitras:version", "mitras:seeded", "mitras:fed",
 	"availability:snapshot", "availability:snapshot:computing", "availability:offline",
 }
 
-func (m *Mirror) noteBad(bad map[string][]string) {
-	for key, mitras := range bad {
-		m.metrics.badKeys.WithLabelValues(key, rebuilt).Add(float64(len(mitras)))
-		m.log.Warn("keys of mitras held no value of the mirror, and are written anew from the source",
-			"key", key, "count", len(mitras), "mitras", mitras[:min(len(mitras), driftNamed)])
-	}
-}
-
-func (m *Mirror) keptKey(kind, key, is string) {
-	m.metrics.badKeys.WithLabelValues(kind, kept).Inc()
-	m.log.Warn("a key of another type is kept: it may be somebody's", "key", key, "is", is)
+// badKey counts keys that held something else, and logs what that was and where.
+func (m *Mirror) badKey(kind, outcome string, count int, was any, where ...string) {
+	m.metrics.badKeys.WithLabelValues(kind, outcome).Add(float64(count))
+	m.log.Warn("keys of the mirror held something else: rebuilt, or kept as they may be somebody's",
+		"key", kind, "outcome", outcome, "count", count, "was", was, "where", where[:min(len(where), driftNamed)])
 }
 
 var errKept = errors.New("availability: a key is of another type and may be somebody's: " +
@@ -63,21 +56,14 @@ func (f *feed) fit(ctx context.Context) error {
 	}
 	var left []string
 	for ; len(out) >= 3; out = out[3:] {
-		n, err := strconv.Atoi(out[0])
-		if err != nil || n < 1 || n > len(sharedKeys) {
-			return fmt.Errorf("availability: look at the types of keys: unexpected answer %v", out)
+		key, was, outcome := out[0], out[1], out[2]
+		is := key + " (" + was + ")"
+		if outcome == kept {
+			left = append(left, is)
 		}
-		key, was, outcome := sharedKeys[n-1], out[1], out[2]
-		if outcome == rebuilt {
-			f.metrics.badKeys.WithLabelValues(key, rebuilt).Inc()
-			f.log.Warn("a key of the mirror held something else, and is made again", "key", keys[n-1], "was", was)
-			continue
+		if outcome == rebuilt || !slices.Contains(f.left, is) {
+			f.badKey(strings.TrimPrefix(key, f.keys.Prefix), outcome, 1, was, key)
 		}
-		is := keys[n-1] + " (" + was + ")"
-		if !slices.Contains(f.left, is) {
-			f.keptKey(key, keys[n-1], was)
-		}
-		left = append(left, is)
 	}
 	f.left = left
 	if len(left) > 0 {

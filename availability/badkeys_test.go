@@ -150,23 +150,6 @@ func TestAKeyOfAnotherTypeThatWasThereBeforeTheMirrorIsKeptAndNamed(t *testing.T
 	})
 }
 
-// A process that has seen the mirror whole may meet another server in its place.
-func TestAKeyOnAServerWithoutTheMirrorIsKeptThoughAnotherServerHadIt(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r, ctx := newRig(t, w, newFake(online("a"))), t.Context()
-		f := newFeed(r.Mirror)
-		require.NoError(t, f.look(ctx))
-		require.True(t, r.Health().Whole)
-		for key := range r.layout() {
-			require.NoError(t, r.client.Del(ctx, key).Err())
-		}
-		r.poison("zset", r.keys.online(), "theirs")
-		f.sawWhole = false
-		require.ErrorIs(t, f.look(ctx), errKept)
-		require.Equal(t, []string{"theirs"}, r.client.ZRange(ctx, r.keys.online(), 0, -1).Val())
-	})
-}
-
 func TestKeysOfSomebodyWhomTheSourceDoesNotKnowAreKeptIfTheyAreOfAnotherType(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		r, ctx := newRig(t, w, newFake(online("a"))), t.Context()

@@ -104,7 +104,7 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 	}{
 		"the leader brings it": {},
 		"the feed of another replica brings it": {"AutoOffline committed", func(l *leader) {
-			_, err := l.deliver(l.t.Context(), l.source.state("a"))
+			_, err := l.reconciliation(newer, directly).deliver(l.t.Context(), newer, []State{l.source.state("a")})
 			require.NoError(l.t, err)
 		}},
 		"a comparison finds it": {"AutoOffline committed", func(l *leader) { l.pass("availability_reconcile") }},

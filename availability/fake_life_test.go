@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func (f *fake) AutoOffline(_ context.Context, those []Condemned, cutoff time.Time, confirm func() error,
+func (f *fake) AutoOffline(_ context.Context, those []Versioned, cutoff time.Time, confirm func() error,
 ) ([]State, []string, error) {
 	var ids, flipped []string
 	for _, c := range those {

@@ -55,7 +55,7 @@ type row struct {
 
 // flip is an auto-offline that was committed.
 type flip struct {
-	Condemned
+	Versioned
 	at time.Time
 }
 
@@ -240,16 +240,16 @@ func (f *fake) Unseen(context.Context) ([]string, error) {
 	return f.unseen, nil
 }
 
-func (f *fake) Outbid(_ context.Context, ids []string, versions []int64) ([]State, error) {
+func (f *fake) Outbid(_ context.Context, those []Versioned) ([]State, error) {
 	if err := f.begin("Outbid"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	var states []State
-	for i, id := range ids {
-		s := f.rows[id].State
-		if s.Version <= versions[i] {
-			s.Version = versions[i] + 1
+	for _, v := range those {
+		s := f.rows[v.ID].State
+		if s.Version <= v.Version {
+			s.Version = v.Version + 1
 			f.store(s, f.xid)
 		}
 		states = append(states, s)

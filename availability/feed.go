@@ -237,7 +237,7 @@ func (f *feed) read(ctx context.Context) error {
 			return err
 		}
 	}
-	brought, err := f.deliver(ctx, states...)
+	brought, err := f.reconciliation(newer, directly).deliver(ctx, newer, states)
 	f.metrics.fed.Add(float64(brought))
 	if err == nil {
 		f.cursor = next
@@ -279,15 +279,16 @@ func (f *feed) lives(next Cursor) (another bool) {
 func (f *feed) seed(ctx context.Context) error {
 	begun := time.Now()
 	kept := begun
-	page := func(ctx context.Context) error {
-		if time.Since(kept) < feedLease/6 {
-			return nil
-		}
-		kept = time.Now()
-		return f.still(ctx, take, begun)
-	}
 	f.anew = false
-	r := &reconciliation{Mirror: f.Mirror, page: page, mode: heal, found: map[string]int{}, call: directly}
+	r := f.reconciliation(heal, func(ctx context.Context, call func(context.Context) error) error {
+		if time.Since(kept) >= feedLease/6 {
+			kept = time.Now()
+			if err := f.still(ctx, take, begun); err != nil {
+				return err
+			}
+		}
+		return call(ctx)
+	})
 	err := r.run(ctx)
 	if err == nil {
 		err = f.still(ctx, certify, begun)
@@ -367,8 +368,7 @@ func (m *Mirror) keepRepaired(ctx context.Context) {
 			return
 		case <-m.repairs:
 		}
-		found := map[string]int{}
-		if _, err := m.repair(ctx, found); err != nil && ctx.Err() == nil {
+		if err := m.reconciliation(compare, directly).repair(ctx); err != nil && ctx.Err() == nil {
 			m.log.Warn("states are not repaired: it is tried again", "error", err)
 			wait.Nudge(m.repairs)
 			if !wait.For(ctx, repairAgain) {

@@ -5,7 +5,7 @@
 -- KEYS[7] availability:snapshot:computing  KEYS[8] availability:offline
 -- ARGV[1] 1: the caller has seen the mirror whole on its present connection
 -- ARGV[2] the longest a computation takes, in ms
--- Result: { index in KEYS, actual type, rebuilt or kept, ... }, only for keys that do not fit.
+-- Result: { key, actual type, rebuilt or kept, ... }, only for keys that do not fit.
 -- A key may be unlinked only if the mirror was on this server before: the caller has seen it here,
 -- or its certificate or its versions exist. Otherwise it may be somebody else's: it is kept, and
 -- the caller reports it.
@@ -51,7 +51,7 @@ for _, i in ipairs(bad) do
     -- Its contents are lost: judging waits as it does after heartbeats become required.
     if i == 8 then redis.call('HSET', KEYS[8], 'not_required', string.format('%.0f', nowms())) end
   end
-  out[#out + 1], out[#out + 2], out[#out + 3] = tostring(i), is[i], ours and 'rebuilt' or 'kept'
+  out[#out + 1], out[#out + 2], out[#out + 3] = KEYS[i], is[i], ours and 'rebuilt' or 'kept'
 end
 if reseed then
   redis.call('UNLINK', seeded)

@@ -91,7 +91,7 @@ type offlinePass struct {
 	room    time.Duration // for heartbeats of another fleet that the source does not have yet
 
 	online, late int
-	silent       []Condemned
+	silent       []Versioned
 }
 
 func (o *offline) pass(ctx context.Context, p *janitor.Pass) error {
@@ -206,12 +206,12 @@ func (x *offlinePass) find(ctx context.Context) error {
 		x.online += page.online
 		x.late += page.late
 		for _, one := range page.mitras {
-			x.silent = append(x.silent, one.Condemned)
+			x.silent = append(x.silent, one.Versioned)
 		}
 	}
 	// A changing set may return somebody twice.
-	slices.SortFunc(x.silent, func(a, b Condemned) int { return cmp.Compare(a.ID, b.ID) })
-	x.silent = slices.CompactFunc(x.silent, func(a, b Condemned) bool { return a.ID == b.ID })
+	slices.SortFunc(x.silent, func(a, b Versioned) int { return cmp.Compare(a.ID, b.ID) })
+	x.silent = slices.CompactFunc(x.silent, func(a, b Versioned) bool { return a.ID == b.ID })
 	return nil
 }
 
@@ -260,26 +260,15 @@ func (x *offlinePass) flip(ctx context.Context) error {
 	defer cancel()
 	cutoff := x.clocks.judgedBefore(x.notes.Now(), x.stale+x.room)
 	states, flipped, err := x.source.AutoOffline(bounded, x.silent, cutoff, func() error { return x.confirm(bounded) })
-	x.metrics.offline.Add(float64(len(flipped)))
 	if err != nil {
-		if len(flipped) > 0 { // no later pass finds them
-			x.Log().Warn("mitras may have been set offline for their silence: the commit got no answer",
-				"count", len(flipped), "mitras", flipped)
-		}
 		return fmt.Errorf("availability: set the silent offline: %w", err)
 	}
 	failpoint.Hit(failpoint.Flipped)
+	x.metrics.offline.Add(float64(len(flipped)))
 	if len(flipped) > 0 {
 		x.Log().Info("mitras set offline for their silence", "count", len(flipped), "mitras", flipped)
 	}
-	var found []unequal
-	err = x.Call(ctx, func(ctx context.Context) (err error) {
-		found, err = x.apply(ctx, newer, states...)
-		return err // the feed delivers the states
-	})
-	if err == nil {
-		_, err = x.settle(ctx, found)
-	}
+	_, err = x.reconciliation(newer, x.Call).deliver(ctx, newer, states) // or the feed delivers them
 	return err
 }
 

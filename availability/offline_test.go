@@ -241,7 +241,7 @@ func TestASweepThatDiedIsBroughtByTheFeedOrMadeByTheNextOnce(t *testing.T) {
 				require.Equal(t, !applied, l.source.state("a").Online)
 				l.source.fault.set(func(string) error { return nil })
 				if applied {
-					_, err := l.deliver(t.Context(), l.source.state("a"))
+					_, err := l.reconciliation(newer, directly).deliver(t.Context(), newer, []State{l.source.state("a")})
 					require.NoError(t, err)
 				}
 				require.Equal(t, janitor.Done, l.offline().Outcome)

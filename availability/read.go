@@ -59,55 +59,50 @@ func read[T any](ctx context.Context, m *Mirror, op string,
 	fromRedis, fromSource func(ctx context.Context) (T, error),
 ) (Answer[T], error) {
 	a := Answer[T]{From: FromValkey}
-	redisErr := m.redis.do(ctx, func() (err error) {
+	err := m.redis.do(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, m.patience)
 		defer cancel()
 		a.Value, err = fromRedis(ctx)
 		return err
 	})
-	if redisErr == nil || errors.Is(redisErr, ErrNotFound) {
-		if a.Age = m.behind(); a.Age > 0 {
-			var b Answer[T]
-			err := m.askBehind(ctx, func(ctx context.Context) (err error) {
-				b.Value, err = fromSource(ctx)
-				return err
-			})
-			if err == nil || errors.Is(err, ErrNotFound) {
-				a, redisErr = Answer[T]{b.Value, FromPostgres, 0}, err
-			}
+	known, ask := err == nil || errors.Is(err, ErrNotFound), m.fallback
+	if known {
+		a.Age, ask = m.behind(), m.askBehind
+	}
+	if !known || a.Age > 0 {
+		b := Answer[T]{From: FromPostgres}
+		sourceErr := ask(ctx, func(ctx context.Context) (err error) {
+			b.Value, err = fromSource(ctx)
+			return err
+		})
+		switch {
+		case sourceErr == nil, errors.Is(sourceErr, ErrNotFound):
+			a, err = b, sourceErr
+		case !known:
+			m.metrics.reads.WithLabelValues(op, "error").Inc()
+			return Answer[T]{}, fmt.Errorf("%w: redis: %w; source: %w", ErrUnavailable, err, sourceErr)
 		}
-		m.metrics.reads.WithLabelValues(op, string(a.From)).Inc()
-		return a, redisErr
 	}
-	a.From = FromPostgres
-	err := m.fallback(ctx, func() (err error) {
-		a.Value, err = fromSource(ctx)
-		return err
-	})
-	if err == nil || errors.Is(err, ErrNotFound) {
-		m.metrics.reads.WithLabelValues(op, string(FromPostgres)).Inc()
-		return a, err
-	}
-	m.metrics.reads.WithLabelValues(op, "error").Inc()
-	return Answer[T]{}, fmt.Errorf("%w: redis: %w; source: %w", ErrUnavailable, redisErr, err)
+	m.metrics.reads.WithLabelValues(op, string(a.From)).Inc()
+	return a, err
 }
 
 // fallback asks the source, as one of few at once.
-func (m *Mirror) fallback(ctx context.Context, ask func() error) error {
+func (m *Mirror) fallback(ctx context.Context, ask func(context.Context) error) error {
 	waiting, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
 	if err := m.fallbacks.Acquire(waiting, 1); err != nil {
 		return fmt.Errorf("availability: too many ask the source at once: %w", err)
 	}
 	defer m.fallbacks.Release(1)
-	return m.truth.do(ctx, ask)
+	return m.truth.do(ctx, func() error { return ask(ctx) })
 }
 
 // askBehind has an answer already, so it waits no longer than for Redis.
-func (m *Mirror) askBehind(ctx context.Context, ask func(ctx context.Context) error) error {
+func (m *Mirror) askBehind(ctx context.Context, ask func(context.Context) error) error {
 	short, cancel := context.WithTimeout(ctx, m.patience)
 	defer cancel()
-	return m.fallback(short, func() error { return ask(short) })
+	return m.fallback(short, ask)
 }
 
 // judges reports whether silence matters to reads, as to auto-offline: heartbeats are required, and

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/redis/go-redis/v9"
+	"strconv"
+	"strings"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -21,6 +21,7 @@ const driftNamed = 20
 
 const scanOf = 1000
 
+// A caller makes a call to Redis, which may have to wait for its turn.
 type caller func(ctx context.Context, f func(ctx context.Context) error) error
 
 func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
@@ -29,13 +30,16 @@ func directly(ctx context.Context, f func(ctx context.Context) error) error { re
 // only in Redis cannot be a change under way.
 type reconciliation struct {
 	*Mirror
-	mode string                      // compare; heal: differences are work, not drift; newer: of a writer or the feed
-	page func(context.Context) error // before each page; may be nil
+	mode string // compare; heal: differences are work, not drift; newer: of a writer or the feed
 	call caller
 
 	inRedis map[string]string // id -> version, or ""
 	states  int
 	found   map[string]int
+}
+
+func (m *Mirror) reconciliation(mode string, call caller) *reconciliation {
+	return &reconciliation{Mirror: m, mode: mode, call: call, inRedis: map[string]string{}, found: map[string]int{}}
 }
 
 func (r *reconciliation) run(ctx context.Context) error {
@@ -59,32 +63,30 @@ func (r *reconciliation) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.heal(ctx, differing); err != nil {
-		return err
+	// Those that changed since are not drift: they are on their way.
+	for part := range slices.Chunk(differing, applyOf) {
+		if _, err := r.deliver(ctx, heal, part); err != nil {
+			return err
+		}
 	}
 	return r.removeUnknowns(ctx)
 }
 
+// readRedis removes members that are too long for the mirror to have written them.
 func (r *reconciliation) readRedis(ctx context.Context) error {
-	r.inRedis = map[string]string{}
-	for _, key := range []string{r.keys.version(), r.keys.online(), r.keys.deactivated()} {
-		step := 1
-		if key == r.keys.version() {
-			step = 2
+	for _, key := range []string{r.keys.online(), r.keys.deactivated(), r.keys.version()} {
+		read := func(ctx context.Context, cursor string) ([]string, error) {
+			return scanScript.Run(ctx, r.rdb, []string{key}, cursor, scanOf).StringSlice()
 		}
-		for page, err := range r.pages(ctx, r.call, key, scanOf) {
-			if err == nil && r.page != nil {
-				err = r.page(ctx)
-			}
+		for page, err := range r.scan(ctx, r.call, 1, read) {
 			if err != nil {
 				return fmt.Errorf("availability: read the mirror: %w", err)
 			}
-			for ; len(page) >= step; page = page[step:] {
-				if key == r.keys.version() {
-					r.inRedis[page[0]] = page[1]
-				} else if _, has := r.inRedis[page[0]]; !has {
-					r.inRedis[page[0]] = ""
-				}
+			if removed, _ := strconv.Atoi(page[0]); removed > 0 {
+				r.badKey(strings.TrimPrefix(key, r.keys.Prefix), rebuilt, removed, "members, as they are too long", key)
+			}
+			for page = page[1:]; len(page) >= 2; page = page[2:] {
+				r.inRedis[page[0]] = page[1]
 			}
 		}
 	}
@@ -94,11 +96,6 @@ func (r *reconciliation) readRedis(ctx context.Context) error {
 // comparePages returns states to look at again, and removes all states from inRedis.
 func (r *reconciliation) comparePages(ctx context.Context) (again []State, err error) {
 	for after := ""; ; {
-		if r.page != nil {
-			if err := r.page(ctx); err != nil {
-				return nil, err
-			}
-		}
 		states, err := r.source.Page(ctx, after, applyOf)
 		if err != nil {
 			return nil, fmt.Errorf("availability: read states: %w", err)
@@ -119,7 +116,7 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []State, err e
 		}
 		for _, u := range unequal {
 			if r.mode == compare || u.kind == Ahead || u.kind == alive {
-				again = append(again, of[u.id])
+				again = append(again, of[u.ID])
 			} else {
 				r.found[u.kind]++
 			}
@@ -127,11 +124,7 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []State, err e
 	}
 }
 
-func (r *reconciliation) bring(
-	ctx context.Context,
-	mode string,
-	states []State,
-) (found []unequal, err error) {
+func (r *reconciliation) bring(ctx context.Context, mode string, states []State) (found []unequal, err error) {
 	err = r.call(ctx, func(ctx context.Context) (err error) {
 		found, err = r.apply(ctx, mode, states...)
 		return err
@@ -139,43 +132,35 @@ func (r *reconciliation) bring(
 	return found, err
 }
 
-// heal corrects states that still differ as at the first look. Those that changed since are not
-// drift: they are on their way.
-func (r *reconciliation) heal(ctx context.Context, states []State) error {
-	for part := range slices.Chunk(states, applyOf) {
-		found, err := r.bring(ctx, heal, part)
-		if err == nil {
-			_, err = r.settle(ctx, found)
-		}
-		if err != nil {
-			return err
-		}
+// deliver applies committed states, outbids versions of lost commits, and revives who is alive. It
+// counts states new to Redis.
+func (r *reconciliation) deliver(ctx context.Context, mode string, states []State) (brought int, err error) {
+	found, err := r.bring(ctx, mode, states)
+	if err != nil {
+		return 0, err
 	}
-	return nil
+	return r.settle(ctx, found)
 }
 
 // settle deals with what a script found beside the states that it applied. It counts states new to
 // Redis, if those were to be expected.
 func (r *reconciliation) settle(ctx context.Context, found []unequal) (brought int, err error) {
-	var ahead []unequal
+	ahead := map[string]unequal{}
 	var living []string
 	for _, u := range found {
 		switch {
 		case u.kind == Ahead, u.kind == Differs && r.mode == newer:
-			ahead = append(ahead, u)
+			ahead[u.ID] = u
 		case u.kind == alive:
-			living = append(living, u.id)
+			living = append(living, u.ID)
 		case u.kind == heard:
 		case r.mode == newer:
 			brought++
 		default:
-			r.drifted(u.kind, u.id)
+			r.drifted(u.kind, u.ID)
 		}
 	}
-	states, lost, err := r.overbid(ctx, ahead)
-	for _, id := range lost {
-		r.drifted(Ahead, id)
-	}
+	states, err := r.overbid(ctx, ahead)
 	revived, reviveErr := r.revive(ctx, living)
 	if err = errors.Join(err, reviveErr); err != nil {
 		return brought, err
@@ -205,16 +190,15 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 		if len(args) == 0 {
 			continue
 		}
-		var left []string
-		err = r.call(ctx, func(ctx context.Context) (err error) {
-			left, err = removeScript.Run(ctx, r.rdb, r.keys.all(), args...).StringSlice()
+		err = r.call(ctx, func(ctx context.Context) error {
+			left, err := removeScript.Run(ctx, r.rdb, r.keys.all(), args...).StringSlice()
+			for ; len(left) >= 3; left = left[3:] {
+				r.badKey(left[0], kept, 1, left[2], left[1])
+			}
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("availability: remove unknowns: %w", err)
-		}
-		for ; len(left) >= 3; left = left[3:] {
-			r.keptKey(left[0], left[1], left[2])
 		}
 	}
 	return nil
@@ -222,24 +206,23 @@ func (r *reconciliation) removeUnknowns(ctx context.Context) error {
 
 // whole returns errUnseeded if somebody emptied the mirror, which is not drift.
 func (r *reconciliation) whole(ctx context.Context) error {
-	err := r.call(ctx, func(ctx context.Context) error { return r.rdb.Get(ctx, r.keys.seeded()).Err() })
-	if errors.Is(err, redis.Nil) {
-		return errUnseeded
-	}
-	if err != nil {
-		return fmt.Errorf("availability: is the mirror whole: %w", err)
-	}
-	return nil
+	return r.call(ctx, func(ctx context.Context) error {
+		n, err := r.rdb.Exists(ctx, r.keys.seeded()).Result()
+		if err == nil && n == 0 {
+			err = errUnseeded
+		}
+		return err
+	})
 }
 
-func (r *reconciliation) drifted(kind, id string) {
+func (r *reconciliation) drifted(kind, id string, more ...any) {
 	r.found[kind]++
 	if r.mode == heal {
 		return
 	}
 	r.metrics.drift.WithLabelValues(kind).Inc()
 	if r.found[kind] <= driftNamed {
-		r.log.Warn("drift healed", "kind", kind, "mitra", id)
+		r.log.Warn("drift healed", append([]any{"kind", kind, "mitra", id}, more...)...)
 	}
 }
 
@@ -262,41 +245,26 @@ func (m *Mirror) nameUnseen(ctx context.Context) {
 
 // reconcile leaves a mirror that is not whole to the seeding: errUnseeded.
 func (m *Mirror) reconcile(ctx context.Context, call caller) (map[string]int, int, error) {
-	r := &reconciliation{Mirror: m, mode: compare, found: map[string]int{}, call: call}
+	r := m.reconciliation(compare, call)
 	if err := r.whole(ctx); err != nil {
 		return nil, 0, err
 	}
 	m.nameUnseen(ctx)
-	ids, err := m.repair(ctx, r.found)
-	if err != nil {
-		return nil, 0, err
+	err := r.repair(ctx)
+	if err == nil {
+		err = r.run(ctx)
 	}
-	for part := range slices.Chunk(ids, applyOf) {
-		states, err := m.source.States(ctx, part)
-		if err != nil {
-			return r.found, 0, fmt.Errorf("availability: read states: %w", err)
-		}
-		if _, err := m.apply(ctx, newer, states...); err != nil {
-			return r.found, 0, err
-		}
-	}
-	err = r.run(ctx)
 	return r.found, r.states, err
 }
 
-func (m *Mirror) repair(ctx context.Context, found map[string]int) (ids []string, err error) {
-	repaired, err := m.source.Repair(ctx)
+// repair leaves it to the feed to deliver what it repaired.
+func (r *reconciliation) repair(ctx context.Context) error {
+	repaired, err := r.source.Repair(ctx)
 	if err != nil {
-		err = fmt.Errorf("availability: repair: %w", err)
+		return fmt.Errorf("availability: repair: %w", err)
 	}
 	for _, state := range repaired {
-		found[Base]++
-		m.metrics.drift.WithLabelValues(Base).Inc()
-		if found[Base] <= driftNamed {
-			m.log.Warn("state repaired: it was not what the base tables say; are triggers off?",
-				"mitra", state.ID, "was", state.Was, "became", state.Became, "unseen", m.Health().Unseen)
-		}
-		ids = append(ids, state.ID)
+		r.drifted(Base, state.ID, "was", state.Was, "became", state.Became, "unseen", r.Health().Unseen)
 	}
-	return ids, err
+	return nil
 }

@@ -1,8 +1,7 @@
 -- scan.lua: one page of a set or hash of the mirror, without what is too long to be ours. That is
 -- removed: nobody could read a page that has it.
 -- KEYS[1] a set, or a hash  ARGV[1] cursor  ARGV[2] page size
--- Result: { next cursor, how many were removed, member, ... } or, of a hash, { ..., field, value,
--- ... }
+-- Result: { next cursor, how many were removed, member or field, value or '', ... }
 local kind = redis.call('TYPE', KEYS[1])
 local hash = (type(kind) == 'table' and kind.ok or kind) == 'hash'
 local page = redis.call(hash and 'HSCAN' or 'SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
@@ -12,8 +11,7 @@ for i = 1, #page[2], step do
   if #name > 64 or #value > 64 then
     out[2] = out[2] + redis.call(hash and 'HDEL' or 'SREM', KEYS[1], name)
   else
-    out[#out + 1] = name
-    if hash then out[#out + 1] = value end
+    out[#out + 1], out[#out + 2] = name, value
   end
 end
 out[2] = tostring(out[2])

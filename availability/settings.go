@@ -50,7 +50,7 @@ func (m *Mirror) firstSettings(ctx context.Context) (s Settings, err error) {
 	if failed != nil && time.Since(at) < settingsAgain {
 		return s, failed
 	}
-	err = m.fallback(ctx, func() (err error) {
+	err = m.fallback(ctx, func(ctx context.Context) (err error) {
 		if s, err = m.readSettings(ctx); errors.Is(err, ErrSetting) {
 			return nil
 		}

@@ -59,8 +59,8 @@ type Session struct {
 	Status  string `json:"status"`
 }
 
-// A Condemned mitra was silent for too long, according to Redis at this version.
-type Condemned struct {
+// Versioned is a mitra as Redis has it at this version.
+type Versioned struct {
 	ID      string
 	Version int64
 }
@@ -99,14 +99,12 @@ type Source interface {
 	Page(ctx context.Context, after string, limit int) ([]State, error)
 	// States omits mitras that never existed.
 	States(ctx context.Context, ids []string) ([]State, error)
-	// Repair corrects states that do not match the base tables. It returns them with an error too, if
-	// they may be corrected: nobody finds them again.
+	// Repair corrects states that do not match the base tables, and returns them.
 	Repair(ctx context.Context) ([]Repaired, error)
 	// Unseen describes, for people, how the base tables may change without their states.
 	Unseen(ctx context.Context) ([]string, error)
-	// Outbid raises states above these versions, which the mirror has from lost commits. It returns
-	// the states with an error too, if they may be raised.
-	Outbid(ctx context.Context, ids []string, versions []int64) ([]State, error)
+	// Outbid raises states above these versions, which the mirror has from lost commits.
+	Outbid(ctx context.Context, those []Versioned) ([]State, error)
 	// Revive sets mitras whose state is Judged online again, and returns the states of all.
 	Revive(ctx context.Context, ids []string) ([]State, error)
 
@@ -124,13 +122,12 @@ type Source interface {
 	Extend(ctx context.Context, session string, paid bool) (Session, []State, error)
 	// Reroute moves a session to another mitra that has room, in one transaction.
 	Reroute(ctx context.Context, session, mitra string, most int) (Session, []State, error)
-	// AutoOffline flips the condemned who are online, still at this version, and without a sign of
+	// AutoOffline flips the silent who are online, still at this version, and without a sign of
 	// life after cutoff at the source itself. It calls confirm before the commit; an error rolls back.
-	// It returns all states, and which were flipped, with an error too if they may be. It may skip a
-	// mitra that is being changed.
+	// It returns all states, and which were flipped. It may skip a mitra that is being changed.
 	AutoOffline(
 		ctx context.Context,
-		those []Condemned,
+		those []Versioned,
 		cutoff time.Time,
 		confirm func() error,
 	) ([]State, []string, error)

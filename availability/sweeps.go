@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -85,7 +84,7 @@ type beatsPage struct {
 }
 
 type onlineMitra struct {
-	Condemned
+	Versioned
 	heartbeat string
 }
 
@@ -118,7 +117,7 @@ func (m *Mirror) beats(
 					p.Skip(janitor.SkipUnreadable, 1)
 					continue
 				}
-				page.mitras = append(page.mitras, onlineMitra{Condemned{of[0], version}, of[2]})
+				page.mitras = append(page.mitras, onlineMitra{Versioned{of[0], version}, of[2]})
 			}
 			if !yield(page, nil) {
 				return
@@ -152,31 +151,6 @@ func (m *Mirror) scan(
 	}
 }
 
-// pages yields a set's members, or a hash's fields and values. It removes those that are too long
-// for the mirror to have written them.
-func (m *Mirror) pages(ctx context.Context, call caller, key string, size int) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for page, err := range m.scan(ctx, call, 1, func(ctx context.Context, cursor string) ([]string, error) {
-			return scanScript.Run(ctx, m.rdb, []string{key}, cursor, size).StringSlice()
-		}) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if page[0] != "0" {
-				kind := strings.TrimPrefix(key, m.keys.Prefix)
-				n, _ := strconv.Atoi(page[0])
-				m.metrics.badKeys.WithLabelValues(kind, rebuilt).Add(float64(n))
-				m.log.Warn("a key of the mirror had members that are too long to be of it: they are removed",
-					"key", key, "count", n)
-			}
-			if !yield(page[1:], nil) {
-				return
-			}
-		}
-	}
-}
-
 // timeOf reads an answer of the mirror's server, which dates heartbeats and seedings.
 func timeOf(answer []string) (time.Time, error) {
 	if len(answer) < 2 {
@@ -190,8 +164,9 @@ func timeOf(answer []string) (time.Time, error) {
 // checkPass waits for the first comparison of the clocks, which follow makes as soon as both
 // servers answer.
 func (m *Mirror) checkPass(ctx context.Context, p *janitor.Pass) error {
-	if err := m.checkLayout(p); err != nil {
-		return err
+	if p.Layout() != m.c.Layout { // its witness would be unknown here: nobody would ever be judged
+		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: "+
+			"both need the same Layout", p.Layout().Prefix, m.c.Layout.Prefix)
 	}
 	for end := time.Now().Add(2 * m.patience); ; {
 		err := m.clocks.check()
@@ -199,17 +174,6 @@ func (m *Mirror) checkPass(ctx context.Context, p *janitor.Pass) error {
 			return err
 		}
 	}
-}
-
-// checkLayout refuses a janitor whose witness the mirror would not know: nobody would ever be
-// judged.
-func (m *Mirror) checkLayout(p *janitor.Pass) error {
-	if p.Layout() != m.c.Layout {
-		return fmt.Errorf("availability: the janitor has the prefix %q, and the mirror %q: "+
-			"both need the same Layout",
-			p.Layout().Prefix, m.c.Layout.Prefix)
-	}
-	return nil
 }
 
 func (m *Mirror) reconcilePass(ctx context.Context, p *janitor.Pass) error {

@@ -12,45 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
-
-// What was found is gone once it is healed, so it is reported although the source's answer is lost.
-func TestWhatWasHealedWithoutAnAnswerIsReportedOnce(t *testing.T) {
-	for op, c := range map[string]struct {
-		sweep   string
-		happens func(l *leader)
-		counted func(l *leader) int
-	}{
-		"Repair": {"availability_reconcile", func(l *leader) {
-			wrong := l.source.state("a")
-			wrong.Sessions = 2
-			l.source.base["a"] = wrong
-		}, func(l *leader) int { return l.drift(Base) }},
-		"Outbid": {"availability_reconcile", func(l *leader) {
-			before := l.source.state("a")
-			_, err := l.Offline(l.t.Context(), "a")
-			require.NoError(l.t, err)
-			l.source.setBack(before)
-		}, func(l *leader) int { return l.drift(Ahead) }},
-		"AutoOffline": {"availability_offline", func(*leader) {}, func(l *leader) int {
-			return int(testutil.ToFloat64(l.metrics.offline))
-		}},
-	} {
-		t.Run(op, func(t *testing.T) {
-			swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
-				c.happens(l)
-				l.failing(op + " committed")
-				require.Equal(t, janitor.Failed, l.pass(c.sweep).Outcome)
-				require.Equal(t, 1, c.counted(l))
-				l.source.fault.set(func(string) error { return nil })
-				require.Equal(t, janitor.Done, l.pass(c.sweep).Outcome)
-				require.Equal(t, 1, c.counted(l))
-				l.same()
-			})
-		})
-	}
-}
 
 // Otherwise the mirror would seem to be set back.
 func TestATurnWithoutAnAnswerIsTaken(t *testing.T) {

@@ -123,7 +123,7 @@ type Stat struct {
 }
 
 // Ping asks PostgreSQL for an answer, on a connection that no caller uses.
-func (s *Source) Ping(ctx context.Context) error { return s.keeping(ctx, "ping", s.keep.Ping) }
+func (s *Source) Ping(ctx context.Context) error { return again(ctx, s.timeout, "ping", s.keep.Ping) }
 
 // Stat excludes the connections of the feed and of others that keep the mirror.
 func (s *Source) Stat() (all Stat) {

@@ -121,7 +121,7 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 	require.NoError(t, err)
 	_, err = few.States(short, []string{mitra})
 	require.NoError(t, err)
-	_, err = few.Outbid(short, []string{mitra}, []int64{40})
+	_, err = few.Outbid(short, []availability.Versioned{{ID: mitra, Version: 40}})
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(ctx))
 	writers.Wait()

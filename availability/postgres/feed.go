@@ -82,7 +82,7 @@ const unseenColumns = `s.mitra_id::text, s.version, s.is_online, s.is_active, gr
 func (s *Source) Feed(ctx context.Context, since availability.Cursor) (
 	states []availability.State, now availability.Cursor, err error,
 ) {
-	err = s.withinLong(ctx, "feed", func(ctx context.Context) error {
+	err = again(ctx, longer*s.timeout, "feed", func(ctx context.Context) error {
 		return s.feed.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 			states, now, err = s.fed(ctx, c.Conn(), since, columns, "mitra_availability_state")
 			if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != lockNotAvailable {

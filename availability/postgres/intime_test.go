@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"io"
 	"net"
+	"net/url"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,4 +179,35 @@ func TestAServerWhoseClockIsAheadOfWhatIsKnownRefusesNobody(t *testing.T) {
 		w.exec("UPDATE ahead SET by = by + interval '1 hour'")
 		require.NoError(t, src.PutSetting(t.Context(), "require_ping", true))
 	}
+}
+
+// by returns the database's URL by a way of its own: carry gets each connection, and one to the
+// server.
+func (w world) by(carry func(client, server net.Conn)) string {
+	w.t.Helper()
+	at, err := url.Parse(w.URL)
+	require.NoError(w.t, err)
+	query := at.Query()
+	const socket = ".s.PGSQL.5432"
+	behind, folder := filepath.Join(query.Get("host"), socket), w.t.TempDir()
+	query.Set("host", folder)
+	at.RawQuery = query.Encode()
+	ln, err := net.Listen("unix", filepath.Join(folder, socket))
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", behind)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go carry(client, server)
+		}
+	}()
+	return at.String()
 }

@@ -87,24 +87,20 @@ func (s *Source) Mitra(ctx context.Context, id string) (m Mitra, err error) {
 	return m, err
 }
 
-func mitras(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (found []Mitra, err error) {
+func mitras(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) ([]Mitra, error) {
 	rows, err := pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	for rows.Next() {
+	return pgx.CollectRows(rows, func(one pgx.CollectableRow) (m Mitra, err error) {
 		var r row
-		var m Mitra
 		var on, off *time.Time
-		if err := rows.Scan(append(r.fields(), &m.Name, &on, &off)...); err != nil {
-			return nil, err
+		if err = one.Scan(append(r.fields(), &m.Name, &on, &off)...); err == nil {
+			m.State = r.appendTo(nil)[0]
+			m.LastOnline, m.LastOffline = orZero(on), orZero(off)
 		}
-		m.State = r.appendTo(nil)[0]
-		m.LastOnline, m.LastOffline = orZero(on), orZero(off)
-		found = append(found, m)
-	}
-	return found, rows.Err()
+		return m, err
+	})
 }
 
 func orZero(at *time.Time) time.Time {

@@ -153,7 +153,10 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 		"page":   func() error { _, err := src.Page(ctx, "", 9); return err },
 		"fleet":  func() error { _, err := src.Announce(ctx, "one", time.Minute); return err },
 		"repair": func() error { _, err := src.Repair(ctx); return err },
-		"outbid": func() error { _, err := src.Outbid(ctx, []string{nobody}, []int64{1}); return err },
+		"outbid": func() error {
+			_, err := src.Outbid(ctx, []availability.Versioned{{ID: nobody, Version: 1}})
+			return err
+		},
 		"active": func() error { _, err := src.SetActive(ctx, w.mitra(), false); return err },
 		"sessions": func() error {
 			_, _, err := src.Accept(ctx, session, a, 1)

@@ -26,9 +26,9 @@ var (
 	before = cutoff.Add(-time.Second)
 )
 
-func condemn(states ...availability.State) (those []availability.Condemned) {
+func condemn(states ...availability.State) (those []availability.Versioned) {
 	for _, st := range states {
-		those = append(those, availability.Condemned{ID: st.ID, Version: st.Version})
+		those = append(those, availability.Versioned{ID: st.ID, Version: st.Version})
 	}
 	return those
 }

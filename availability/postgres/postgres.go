@@ -154,16 +154,8 @@ func (s *Source) within(ctx context.Context, what string, f func(context.Context
 	})
 }
 
-// keeping is for calls that keep the mirror.
-func (s *Source) keeping(ctx context.Context, what string, f func(context.Context) error) error {
-	return again(ctx, s.timeout, what, f)
-}
-
-// withinLong bounds long reads too, against connections whose peer vanished.
-func (s *Source) withinLong(ctx context.Context, what string, f func(context.Context) error) error {
-	return again(ctx, longer*s.timeout, what, f)
-}
-
+// again retries f if the server rolled it back because of others. Its limit bounds long reads too,
+// against connections whose peer vanished.
 func again(ctx context.Context, d time.Duration, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %s", d))
 	defer cancel()

@@ -77,7 +77,7 @@ func scan(rows pgx.Rows, each func(id string), more ...any) (states []availabili
 
 // Page implements [availability.Source].
 func (s *Source) Page(ctx context.Context, after string, limit int) (states []availability.State, err error) {
-	err = s.withinLong(ctx, "page", func(ctx context.Context) error {
+	err = again(ctx, longer*s.timeout, "page", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.mitra_id > $1 OR $1 IS NULL ORDER BY s.mitra_id LIMIT $2`, []any{idOf(after), limit})
 		return err
@@ -87,7 +87,7 @@ func (s *Source) Page(ctx context.Context, after string, limit int) (states []av
 
 // States implements [availability.Source]. It skips ids that are not UUIDs.
 func (s *Source) States(ctx context.Context, ids []string) (states []availability.State, err error) {
-	err = s.keeping(ctx, "states", func(ctx context.Context) error {
+	err = again(ctx, s.timeout, "states", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM mitra_availability_state s
 			WHERE s.mitra_id = ANY ($1)`, []any{idsOf(ids)})
 		return err
@@ -98,9 +98,8 @@ func (s *Source) States(ctx context.Context, ids []string) (states []availabilit
 // Repair counts all running sessions; meanwhile, changes of states that it found wrong have to
 // wait.
 func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, err error) {
-	unknown := false
-	err = s.withinLong(ctx, "repair", func(ctx context.Context) (err error) {
-		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) error {
+	err = again(ctx, longer*s.timeout, "repair", func(ctx context.Context) error {
+		return s.patiently(ctx, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, `SELECT id::text, was, became FROM availability_recount()`)
 			if err != nil {
 				return err
@@ -108,43 +107,28 @@ func (s *Source) Repair(ctx context.Context) (repaired []availability.Repaired, 
 			repaired, err = pgx.CollectRows(rows, pgx.RowToStructByPos[availability.Repaired])
 			return err
 		})
-		return err
 	})
-	if err != nil && !unknown {
-		return nil, err
-	}
 	return repaired, err
 }
 
 // Outbid gives a mitra that never existed a state that is offline and not active.
-func (s *Source) Outbid(ctx context.Context, ids []string, versions []int64) (
+func (s *Source) Outbid(ctx context.Context, those []availability.Versioned) (
 	states []availability.State, err error,
 ) {
-	known := make([]pgtype.UUID, 0, len(ids))
-	above := make([]int64, 0, len(ids))
-	for i, id := range ids {
-		if u := idOf(id); u.Valid {
-			known, above = append(known, u), append(above, versions[i])
-		}
-	}
-	unknown := false
-	err = s.keeping(ctx, "outbid", func(ctx context.Context) (err error) {
-		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) (err error) {
+	ids, versions := known(those, func(v availability.Versioned) (string, int64) { return v.ID, v.Version })
+	err = again(ctx, s.timeout, "outbid", func(ctx context.Context) error {
+		return s.patiently(ctx, func(tx pgx.Tx) (err error) {
 			states, err = query(ctx, tx,
-				`SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{known, above})
+				`SELECT `+columns+` FROM availability_outbid($1, $2) s`, []any{ids, versions})
 			return err
 		})
-		return err
 	})
-	if err != nil && !unknown {
-		return nil, err
-	}
 	return states, err
 }
 
 // Revive skips mitras who went online, or were set offline again, since.
 func (s *Source) Revive(ctx context.Context, ids []string) (states []availability.State, err error) {
-	err = s.keeping(ctx, "revive", func(ctx context.Context) error {
+	err = again(ctx, s.timeout, "revive", func(ctx context.Context) error {
 		states, err = query(ctx, s.keep, `SELECT `+columns+` FROM availability_revive($1) s`, []any{idsOf(ids)})
 		return err
 	})
@@ -182,13 +166,20 @@ func idOf(id string) (u pgtype.UUID) {
 }
 
 func idsOf(ids []string) []pgtype.UUID {
-	known := make([]pgtype.UUID, 0, len(ids))
-	for _, id := range ids {
+	known, _ := known(ids, func(id string) (string, bool) { return id, true })
+	return known
+}
+
+// known returns the ids that are UUIDs, each with its value.
+func known[T, V any](those []T, of func(T) (string, V)) ([]pgtype.UUID, []V) {
+	ids, values := make([]pgtype.UUID, 0, len(those)), make([]V, 0, len(those))
+	for _, one := range those {
+		id, value := of(one)
 		if u := idOf(id); u.Valid {
-			known = append(known, u)
+			ids, values = append(ids, u), append(values, value)
 		}
 	}
-	return known
+	return ids, values
 }
 
 func momentOf(at time.Time) pgtype.Timestamptz {

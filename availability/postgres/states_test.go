@@ -107,7 +107,10 @@ func TestVersionsThatAMirrorKnowsAreOutbid(t *testing.T) {
 	w.exec("UPDATE mitra_availability SET version = 50 WHERE mitra_id = $1", above)
 	var at availability.Cursor
 	w.feed(&at)
-	states, err := w.src.Outbid(ctx, []string{behind, equal, above, nobody, "unknown"}, []int64{40, 1, 40, 7, 9})
+	states, err := w.src.Outbid(ctx, []availability.Versioned{
+		{ID: behind, Version: 40}, {ID: equal, Version: 1}, {ID: above, Version: 40}, {ID: nobody, Version: 7},
+		{ID: "unknown", Version: 9},
+	})
 	require.NoError(t, err)
 	versions := map[string]int64{}
 	for _, st := range states {

@@ -170,43 +170,23 @@ func (s *Source) move(ctx context.Context, what, session string, mitra *string, 
 // server then ends its connection and rolls the change back.
 const idleInTransaction = 10 * time.Second
 
-// commit commits what f does, in a call of its own: what f read is the only report of a change, and
-// has arrived before. After an error, unknown means that it may be committed.
-//
-// It waits for locks as long as ctx lets it.
-func commit(
-	ctx context.Context, pool *pgxpool.Pool, f func(pgx.Tx) error,
-) (unknown bool, err error) {
+// patiently waits for locks as long as ctx lets it.
+func (s *Source) patiently(ctx context.Context, f func(pgx.Tx) error) error {
 	limit := fmt.Sprintf("SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = %d",
 		idleInTransaction.Milliseconds())
-	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit})
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = tx.Rollback(ctx) }() // of no effect after a commit
-	if err = errors.Join(f(tx), ctx.Err()); err != nil {
-		return false, err
-	}
-	err = tx.Commit(ctx) // pgconn.SafeToRetry is also true after a lost answer
-	_, refused := errors.AsType[*pgconn.PgError](err)
-	return err != nil && !refused && !errors.Is(err, pgx.ErrTxCommitRollback), err
+	return pgx.BeginTxFunc(ctx, s.keep,
+		pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED; " + limit}, f)
 }
 
 // AutoOffline calls confirm once per try, and retries a try that the server rolled back. While
 // confirm runs, accepts wait. A mitra whose row is locked is left as it is.
 func (s *Source) AutoOffline(
-	ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error,
+	ctx context.Context, those []availability.Versioned, cutoff time.Time, confirm func() error,
 ) (states []availability.State, flipped []string, err error) {
-	ids, versions := make([]pgtype.UUID, 0, len(those)), make([]int64, 0, len(those))
-	for _, c := range those {
-		if id := idOf(c.ID); id.Valid {
-			ids, versions = append(ids, id), append(versions, c.Version)
-		}
-	}
-	unknown := false
-	err = s.keeping(ctx, "auto-offline", func(ctx context.Context) (err error) {
-		states, flipped = nil, nil
-		unknown, err = commit(ctx, s.keep, func(tx pgx.Tx) error {
+	ids, versions := known(those, func(v availability.Versioned) (string, int64) { return v.ID, v.Version })
+	err = again(ctx, s.timeout, "auto-offline", func(ctx context.Context) error {
+		flipped = nil
+		return s.patiently(ctx, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, `SELECT f.flipped, `+returned+` FROM availability_auto_offline($1, $2, $3) f`,
 				ids, versions, cutoff)
 			if err != nil {
@@ -223,24 +203,18 @@ func (s *Source) AutoOffline(
 			}
 			return confirm()
 		})
-		return err
 	})
-	if err != nil && !unknown {
+	if err != nil {
 		return nil, nil, err
 	}
-	return states, flipped, err
+	return states, flipped, nil
 }
 
 // MirrorHeartbeats skips mitras that are being changed: their heartbeats have to come again. It
 // takes no version, and creates no row for a mitra that was never online.
 func (s *Source) MirrorHeartbeats(ctx context.Context, those []availability.Heartbeat) (n int, err error) {
-	ids, moments := make([]pgtype.UUID, 0, len(those)), make([]time.Time, 0, len(those))
-	for _, h := range those {
-		if id := idOf(h.ID); id.Valid {
-			ids, moments = append(ids, id), append(moments, h.At)
-		}
-	}
-	err = s.keeping(ctx, "mirror heartbeats", func(ctx context.Context) error {
+	ids, moments := known(those, func(h availability.Heartbeat) (string, time.Time) { return h.ID, h.At })
+	err = again(ctx, s.timeout, "mirror heartbeats", func(ctx context.Context) error {
 		return s.keep.QueryRow(ctx, `SELECT availability_mirror_heartbeats($1, $2)`, ids, moments).Scan(&n)
 	})
 	return n, err
@@ -248,7 +222,7 @@ func (s *Source) MirrorHeartbeats(ctx context.Context, those []availability.Hear
 
 // Announce implements [availability.Source].
 func (s *Source) Announce(ctx context.Context, fleet string, copies time.Duration) (others time.Duration, err error) {
-	err = s.keeping(ctx, "announce", func(ctx context.Context) error {
+	err = again(ctx, s.timeout, "announce", func(ctx context.Context) error {
 		var longest *time.Duration
 		err := s.keep.QueryRow(ctx, `SELECT availability_fleet($1, $2)`, fleet, copies).Scan(&longest)
 		if longest != nil {

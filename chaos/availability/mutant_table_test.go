@@ -78,12 +78,12 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "WritersDoNotOutbid", What: "a write that Redis takes for an old one is left to the next comparison",
-			Edits: []harness.Edit{{File: applyGo, From: "m.settle(ctx, found); err != nil {", To: "m.settle(ctx, found[:0]); err != nil {"}},
+			Edits: []harness.Edit{{File: applyGo, From: "r.settle(ctx, found); err != nil {", To: "r.settle(ctx, found[:0]); err != nil {"}},
 			Test:  "TestAWriteBehindLostCommitsIsInRedisWhenItIsAcknowledged",
 		},
 		{
 			Name: "ReadsTrustAFeedThatIsBehind", What: "reads do not ask Postgres while the feed cannot be read",
-			Edits: []harness.Edit{{File: readGo, From: "a.Age = m.behind(); a.Age > 0 {", To: "a.Age = m.behind(); false {"}},
+			Edits: []harness.Edit{{File: readGo, From: "if !known || a.Age > 0 {", To: "if !known {"}},
 			Test:  "TestReadsAskTheSourceWhileTheFeedDoesNotKnow",
 		},
 		{
@@ -131,8 +131,8 @@ var mutants = harness.Mutants{
 		{
 			Name: "FeedMovesOnWhateverArrived", What: "the cursor moves before the states have arrived",
 			Edits: []harness.Edit{{
-				File: feedGo, From: "\tbrought, err := f.deliver(ctx, states...)",
-				To: "\tf.cursor = next\n\tbrought, err := f.deliver(ctx, states...)",
+				File: feedGo, From: "\tbrought, err := f.reconciliation(newer, directly)",
+				To: "\tf.cursor = next\n\tbrought, err := f.reconciliation(newer, directly)",
 			}},
 			Test: "TestAWriteStandsThoughRedisIsAwayAndTheFeedBringsIt",
 		},

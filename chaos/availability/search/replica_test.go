@@ -54,7 +54,7 @@ type source struct {
 }
 
 func (s source) AutoOffline(
-	ctx context.Context, those []availability.Condemned, cutoff time.Time, confirm func() error,
+	ctx context.Context, those []availability.Versioned, cutoff time.Time, confirm func() error,
 ) ([]availability.State, []string, error) {
 	return s.Source.AutoOffline(ctx, those, cutoff, func() error {
 		err := confirm()
