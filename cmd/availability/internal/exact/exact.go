@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -34,45 +33,33 @@ func Object(raw []byte) (map[string]json.RawMessage, error) {
 	if members == nil { // null
 		return nil, errObject
 	}
-	return members, once(raw)
+	return members, once(json.NewDecoder(bytes.NewReader(raw)))
 }
 
-type level struct {
-	names map[string]bool // seen so far; nil in an array
-	name  bool            // the next token is a name
-}
-
-func once(raw []byte) error {
-	var levels []level
-	for d := json.NewDecoder(bytes.NewReader(raw)); ; {
-		token, err := d.Token()
-		if err == io.EOF {
-			return nil
+// once refuses repeated names in the next value of a valid text.
+func once(d *json.Decoder) error {
+	token, err := d.Token()
+	if _, composite := token.(json.Delim); err != nil || !composite {
+		return err
+	}
+	names := map[json.Token]bool{}
+	for d.More() {
+		if token == json.Delim('{') {
+			name, err := d.Token()
+			if err != nil {
+				return err
+			}
+			if names[name] {
+				return fmt.Errorf("member %q: given more than once", name)
+			}
+			names[name] = true
 		}
-		if err != nil {
+		if err := once(d); err != nil {
 			return err
 		}
-		top := len(levels) - 1
-		switch text, isText := token.(string); {
-		case token == json.Delim('}'), token == json.Delim(']'):
-			levels = levels[:top]
-			continue
-		case isText && top >= 0 && levels[top].name:
-			if levels[top].names[text] {
-				return fmt.Errorf("member %q: given more than once", text)
-			}
-			levels[top].names[text], levels[top].name = true, false
-			continue
-		case top >= 0:
-			levels[top].name = levels[top].names != nil
-		}
-		switch token {
-		case json.Delim('{'):
-			levels = append(levels, level{names: map[string]bool{}, name: true})
-		case json.Delim('['):
-			levels = append(levels, level{})
-		}
 	}
+	_, err = d.Token()
+	return err
 }
 
 // Unmarshal stores one JSON object in the struct that v points to. It also refuses members that
