@@ -126,18 +126,18 @@ func (s *simulation) show(ctx context.Context, stdout io.Writer) error {
 	c.Secret, c.DB = []byte(s.jwtSecret), db
 	fmt.Fprintf(stdout, "simulating %d mitras who ping every %v, at %s; seed %d\n",
 		c.Mitras, c.Interval, strings.Join(c.Targets, ", "), c.Seed)
-	truth := &workforce.Truth{Force: workforce.New(c), Prefix: s.Prefix}
+	stores := &workforce.Stores{DB: db, Prefix: s.Prefix}
 	if s.redis != (connect.Redis{}) {
 		clients, err := connect.Open(ctx, &s.redis, askTime)
 		if err != nil {
 			return err
 		}
 		defer clients.Close()
-		truth.Redis = clients.Data
+		stores.Redis = clients.Data
 	}
 	every := 10 * time.Second
 	if cli.IsTerminal(stdout) {
 		every = time.Second
 	}
-	return workforce.Show(ctx, truth.Force, truth, stdout, every)
+	return workforce.Show(ctx, workforce.New(c), stores, stdout, every)
 }

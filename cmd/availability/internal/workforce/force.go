@@ -6,7 +6,7 @@
 // answer are sent again, to another replica. The dispatcher gives each session to an available
 // mitra, moves some, and ends them. Customers poll whether anybody is available.
 //
-// Each app keeps what was acknowledged to it, and when. [Truth] compares that with both stores.
+// Each app keeps what was acknowledged to it, and when: both stores have to agree with that.
 package workforce
 
 import (
@@ -347,11 +347,28 @@ func (a *app) acknowledged(what string, got answer) {
 	}
 }
 
-// expected returns whether the app has to be online once everything is at rest.
-func (a *app) expected() (online, settled bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.state == Up, a.state == Dead || a.online == (a.state == Up)
+// Expected returns whether each app has to be online once everything is at rest, unless some have
+// no answer yet.
+func (f *Force) Expected() (online map[string]bool, settled bool) {
+	online, settled = map[string]bool{}, true
+	for _, a := range f.apps {
+		a.mu.Lock()
+		up := a.state == Up
+		settled = settled && (a.state == Dead || a.online == up)
+		a.mu.Unlock()
+		online[a.id] = up
+	}
+	return online, settled
+}
+
+// SilentFor is [app.silentFor] of an app; false if there is no such app.
+func (f *Force) SilentFor(id string, at time.Time) (silent time.Duration, known bool) {
+	for _, a := range f.apps {
+		if a.id == id {
+			return a.silentFor(at)
+		}
+	}
+	return 0, false
 }
 
 // silentFor returns how long before at the last sign of life was sent that had been acknowledged by

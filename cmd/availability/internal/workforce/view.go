@@ -8,9 +8,13 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait"
@@ -67,9 +71,30 @@ func (f *Force) Counts() Counts {
 	return c
 }
 
+// Stores describes how many are online in the stores; "?": no answer.
+type Stores struct {
+	DB     *pgxpool.Pool
+	Redis  redis.UniversalClient // nil: nothing is described
+	Prefix string                // of Redis' keys
+}
+
+func (t *Stores) describe(ctx context.Context) string {
+	if t.Redis == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	redis, postgres := "?", "?"
+	if n, err := t.Redis.SCard(ctx, t.Prefix+"mitras:online").Result(); err == nil {
+		redis = strconv.FormatInt(n, 10)
+	}
+	_ = t.DB.QueryRow(ctx, `SELECT count(*)::text FROM mitra_online_status WHERE is_online`).Scan(&postgres)
+	return ", mirror " + redis + ", Postgres " + postgres
+}
+
 // Show runs a workforce until ctx ends, and describes each stretch of time, and then all of it. It
 // fails if nobody could go online.
-func Show(ctx context.Context, f *Force, t *Truth, out io.Writer, every time.Duration) error {
+func Show(ctx context.Context, f *Force, t *Stores, out io.Writer, every time.Duration) error {
 	began := time.Now()
 	var running sync.WaitGroup
 	running.Go(func() { f.Run(ctx) })
@@ -86,10 +111,10 @@ func Show(ctx context.Context, f *Force, t *Truth, out io.Writer, every time.Dur
 }
 
 // Watch describes until ctx ends what happened since the last time.
-func (f *Force) Watch(ctx context.Context, t *Truth, every time.Duration, say func(string)) {
+func (f *Force) Watch(ctx context.Context, t *Stores, every time.Duration, say func(string)) {
 	before := f.Counts()
 	for at := time.Now(); wait.For(ctx, every); {
-		stores := t.Stores(ctx)
+		stores := t.describe(ctx)
 		now, c := time.Now(), f.Counts()
 		if ctx.Err() == nil {
 			say(describe(&c, &before, now.Sub(at), stores))
