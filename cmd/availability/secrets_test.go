@@ -109,30 +109,3 @@ func TestTheSecretOfTokensIsChangedWithoutARestart(t *testing.T) {
 	p.Await(func() bool { return !accepts(former) }, "the former is not accepted")
 	require.True(t, accepts(next))
 }
-
-func TestASecretAndItsFileTogetherAreRefusedByName(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := func(text string) string {
-		path := filepath.Join(dir, fmt.Sprint(len(text)))
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	base := []string{"--redis-url=redis://h:1"}
-	for wants, args := range map[string][]string{
-		"JWT_HS256_SECRET and JWT_HS256_SECRET_FILE: expected one of the two, got both": {"--database-url=postgres://u@h/d", "--jwt-hs256-secret=" + secret, "--jwt-hs256-secret-file=" + file(secret)},
-		"--jwt-hs256-secret-file: expected the path of a file that can be used (at least 32 bytes": {
-			"--database-url=postgres://u@h/d", "--jwt-hs256-secret-file=" + file("geheim"),
-		},
-		"DATABASE_PASSWORD_FILE: expected a DATABASE_URL without a password":     {"--database-url=postgres://u:geheim@h/d", "--database-password-file=" + file("x"), "--jwt-hs256-secret=" + secret},
-		"--database-password-file: expected the path of a file that can be used": {"--database-url=postgres://u@h/d", "--database-password-file=/geheim", "--jwt-hs256-secret=" + secret},
-	} {
-		_, err := loaded(append(args, base...), nil)
-		require.ErrorContains(t, err, wants)
-		require.ErrorContains(t, err, "settings: 1 wrong")
-		require.NotContains(t, err.Error(), "geheim")
-	}
-	_, err := loaded(append(base, "--database-url=postgres://u@h/d", "--jwt-hs256-secret-file="+file(secret)),
-		nil)
-	require.NoError(t, err)
-}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -104,6 +105,12 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 
 func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 	t.Parallel()
+	dir := t.TempDir()
+	file := func(text string) string {
+		path := filepath.Join(dir, fmt.Sprint(len(text)))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return "_FILE=" + path
+	}
 	for name, c := range map[string]struct {
 		environ []string
 		want    string
@@ -144,6 +151,14 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 		"a mistyped setting":          {[]string{"AVAILABILITY_PREFFIX=a"}, "AVAILABILITY_PREFFIX: no such setting"},
 		"another mistyped setting":    {[]string{"MITRA_AUTO_OFFLINE_SECONDS=30"}, "MITRA_AUTO_OFFLINE_SECONDS: no such setting"},
 		"a prefix of two tags":        {[]string{"AVAILABILITY_PREFIX={a}{b}"}, "AVAILABILITY_PREFIX: expected a text of at most 100"},
+		"a secret and its file": {[]string{"JWT_HS256_SECRET" + file(secret)},
+			"JWT_HS256_SECRET and JWT_HS256_SECRET_FILE: expected one of the two, got both"},
+		"a short secret in a file": {[]string{"JWT_HS256_SECRET=", "JWT_HS256_SECRET" + file("geheim")},
+			"JWT_HS256_SECRET_FILE: expected the path of a file that can be used (at least 32 bytes"},
+		"two passwords": {[]string{"DATABASE_URL=postgres://u:geheim@h/d", "DATABASE_PASSWORD" + file("x")},
+			"DATABASE_PASSWORD_FILE: expected a DATABASE_URL without a password"},
+		"no file": {[]string{"DATABASE_URL=postgres://u@h/d", "DATABASE_PASSWORD_FILE=/geheim"},
+			"DATABASE_PASSWORD_FILE: expected the path of a file that can be used"},
 		"a Cluster without a tag":     {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected one with a hash tag, such as {availability}:"},
 	} {
 		t.Run(name, func(t *testing.T) {
