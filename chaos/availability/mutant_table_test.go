@@ -1,6 +1,7 @@
 package availability
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
@@ -34,7 +35,7 @@ const theSearch, searchDir = "TestSearch", "chaos/availability/search"
 var mutants = harness.Mutants{
 	Dir: "availability", Tests: []string{"availability", "availability/postgres"},
 	Program: "availability", Given: givenProgram, Rejects: judgeRejects,
-	All: []harness.Mutant{
+	All: found([]harness.Mutant{
 		{
 			Name: "NoVersionGuard", What: "states are applied whatever version stands",
 			Edits: []harness.Edit{{File: applyLua, From: "  if new > old then\n    kind", To: "  if new > 0 then\n    kind"}},
@@ -163,15 +164,6 @@ var mutants = harness.Mutants{
 			Test: "TestASeedThatIsFlushedInItsMiddleCertifiesNothing",
 		},
 		{
-			Name: "SeededWithoutItsTokenInTheWild", What: "a seeding is certified though its lease is gone",
-			Edits: []harness.Edit{{
-				File: feedGo, From: "if f.anew || !f.feeding {", To: "if false {",
-			}, {
-				File: feedLua, From: "elseif role == 'same' and what == 'certify' then", To: "elseif what == 'certify' then",
-			}},
-			Row: "FlushedWhileSeeding",
-		},
-		{
 			Name: "NotSeededAnew", What: "a connection to Redis that begins anew is not noticed",
 			Edits: []harness.Edit{{File: settingsGo, From: "\t\t\tif again {", To: "\t\t\tif again && !begun {"}},
 			Test:  "TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole",
@@ -223,16 +215,6 @@ var mutants = harness.Mutants{
 					"\treturn m.wrote(ctx)(m.source.SetOnline(ctx, id, true))",
 			}},
 			Test: "TestEachWriterCommitsInTheSourceFirstAndBringsItRightAfter",
-		},
-		{
-			Name: "AppliedBeforeTheCommitInTheWild", What: "to go online is brought to Redis before it is committed",
-			Edits: []harness.Edit{{
-				File: writeGo, From: "\treturn m.wrote(ctx)(m.source.SetOnline(ctx, id, true))",
-				To: "\tif s, err := m.source.States(ctx, []string{id}); err == nil && len(s) == 1 {\n" +
-					"\t\ts[0].Version, s[0].Online = s[0].Version+1, true\n\t\tm.applied(ctx, s[0])\n\t}\n" +
-					"\treturn m.wrote(ctx)(m.source.SetOnline(ctx, id, true))",
-			}},
-			Row: "PostgresKilled",
 		},
 		{
 			Name: "FlipAppliedBeforeTheCommit", What: "an auto-offline is brought to Redis before it is committed",
@@ -355,23 +337,6 @@ var mutants = harness.Mutants{
 			Test: theSearch, Of: searchDir,
 		},
 		{
-			Name: "OneBadHeartbeatStopsTheMirrorInTheSearch", What: "a heartbeat of another type ends the script for all of its mitras",
-			Edits: []harness.Edit{{File: heardLua, From: "return redis.pcall('GETRANGE'", To: "return redis.call('GETRANGE'"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "BadKeysStayInTheSearch", What: "nobody looks at the types of shared keys",
-			Edits: []harness.Edit{{File: fitLua, From: "if is[i] ~= 'none' and is[i] ~= wanted[i] then", To: "if false then"}},
-			Test:  theSearch, Of: searchDir,
-		},
-		{
-			Name: "JudgementsAreLastInTheSearch", What: "a heartbeat that was taken behind a judgement is overruled",
-			Edits: []harness.Edit{{
-				File: applyLua, From: "kind = not keeps and is_alive(id, at) and 'alive' or 'behind'", To: "kind = 'behind'",
-			}},
-			Test: theSearch, Of: searchDir,
-		},
-		{
 			Name: "TheFallbackStandsStillInTheSearch", What: "while Redis is away nobody falls silent",
 			Edits: []harness.Edit{{File: readGo, From: "time.Since(kept) >= s.StaleAfter &&", To: "time.Since(kept) < 0 &&"}},
 			Test:  theSearch, Of: searchDir,
@@ -383,15 +348,25 @@ var mutants = harness.Mutants{
 			}},
 			Test: theSearch, Of: searchDir,
 		},
-		{
-			Name: "RoomByTheCounterInTheSearch", What: "room is judged by the state, whatever rows there are",
-			Edits: []harness.Edit{{
-				File: schemaSQL, From: "(SELECT count(*) FROM chat_sessions c\n                       WHERE c.mitra_id = mitra AND c.status IN ('active', 'pending_payment'))",
-				To: "(SELECT a.active_sessions FROM mitra_availability a WHERE a.mitra_id = mitra)",
-			}},
-			Test: theSearch, Of: searchDir,
-		},
-	},
+	}),
+}
+
+// found adds those that rows or the search have to find as well.
+func found(all []harness.Mutant) []harness.Mutant {
+	rows := map[string]string{
+		"SeededWithoutItsToken": "FlushedWhileSeeding", "AppliedBeforeTheCommit": "PostgresKilled",
+	}
+	searched := []string{"OneBadHeartbeatStopsTheMirror", "BadKeysStay", "JudgementsAreLast", "RoomByTheCounter"}
+	for _, m := range all {
+		if row := rows[m.Name]; row != "" {
+			all = append(all, harness.Mutant{Name: m.Name + "InTheWild", What: m.What, Edits: m.Edits, Row: row})
+		}
+		if slices.Contains(searched, m.Name) {
+			m.Name, m.Test, m.Of = m.Name+"InTheSearch", theSearch, searchDir
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 func TestEveryMutantStillFitsTheCode(t *testing.T) {
