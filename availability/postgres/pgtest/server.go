@@ -170,22 +170,13 @@ func (s *Server) RestartOn(copied string) (lost string) {
 }
 
 // Log returns the log across restarts.
-func (s *Server) Log() string {
-	s.t.Helper()
-	var all strings.Builder
-	for n := range s.p.lives {
-		text, err := os.ReadFile(s.p.logOf(n + 1))
-		require.NoError(s.t, err)
-		all.Write(text)
-	}
-	return all.String()
-}
+func (s *Server) Log() string { return s.p.former + s.p.life.Log() }
 
 type server struct {
 	bin, dir string // socket, data and log
 	settings []string
 	life     *process.Process // the present process, or the last; nil before the first
-	lives    int
+	former   string           // log of earlier ones
 	copies   int
 }
 
@@ -278,8 +269,10 @@ func (p *server) start() error {
 	if err != nil {
 		return err
 	}
-	p.lives++
-	p.life, err = process.Start(cmd, process.Options{Log: p.logOf(p.lives), OwnGroup: true})
+	if p.life != nil {
+		p.former += p.life.Log()
+	}
+	p.life, err = process.Start(cmd, process.Options{Log: filepath.Join(p.dir, "log"), OwnGroup: true})
 	if err != nil {
 		return fmt.Errorf("pgtest: start: %w", err)
 	}
@@ -366,8 +359,6 @@ func zombie(pid int) bool {
 func (p *server) url(database string) string { return urlOf(superuser, p.dir, database) }
 
 func (p *server) data() string { return filepath.Join(p.dir, "data") }
-
-func (p *server) logOf(life int) string { return filepath.Join(p.dir, fmt.Sprintf("log%d", life)) }
 
 func (p *server) log() string {
 	text := p.life.Log()
