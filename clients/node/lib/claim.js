@@ -1,97 +1,82 @@
-import { now } from './table.js';
+import { now } from './clock.js';
+import { bounded } from './redis.js';
 
-/** MovedError ends a claim whose key has a newer socket, at the instance `to`. */
-export class MovedError extends Error {
+class Ended extends Error {
+  get name() { return this.constructor.name; }
+}
+
+/** ReplacedError ends a replica and its claims: a newer process has its instance id. */
+export class ReplacedError extends Ended {}
+
+/** MovedError ends a claim whose id has a newer socket, at the instance `to`. */
+export class MovedError extends Ended {
   constructor(to) {
-    super(`a newer socket of this key is at ${to}`);
-    this.name = 'MovedError';
+    super(`a newer socket of this id is at ${to}`);
     this.to = to;
   }
 }
 
 /** NoAnswerError ends a claim whose socket did not answer the ping that was to decide over an older one. */
-export class NoAnswerError extends Error {
-  constructor(cause) {
-    super('the socket did not answer a ping', { cause });
-    this.name = 'NoAnswerError';
-  }
-}
+export class NoAnswerError extends Ended {}
 
 /** TakenError ends a claim whose entry another writer, which answers no questions, has overwritten. */
-export class TakenError extends Error {
-  constructor() {
-    super('another writer has taken the key');
-    this.name = 'TakenError';
-  }
-}
+export class TakenError extends Ended {}
 
-/** StoppingError ends the claims of an owner that stops. */
-export class StoppingError extends Error {
-  constructor() {
-    super('this owner stops');
-    this.name = 'StoppingError';
-  }
-}
+/** StoppingError ends the claims of a replica that stops. */
+export class StoppingError extends Ended {}
 
 const pingTimeout = 5000, pingCounts = 2000; // ms
 
-/** A Claim belongs to one socket, for as long as its key is registered through it. */
+/** A Claim belongs to one socket, for as long as its id is registered through it. See ../index.d.ts. */
 export class Claim {
-  #owner;
+  #table;
   #socket;
   #abort = new AbortController();
-  #land;
-  #released = false;
+  #refuse;
   #verified = -Infinity; // when the last ping was answered
   made = now(); // the handshake
   at = null; // made by the server's clock, and what it had stepped back until then
-  said = -Infinity; // when another owner was last answered
+  said = -Infinity; // when another replica was last answered
   pinging = false;
-  device = {};
+  holding = {};
 
-  constructor(owner, key, socket) {
-    this.#owner = owner;
+  constructor(table, id, socket) {
+    this.#table = table;
     this.#socket = socket;
-    this.key = key;
-    this.landed = new Promise((resolve, reject) => (this.#land = { resolve, reject }));
+    this.id = id;
+    this.landed = new Promise((resolve, reject) => [this.land, this.#refuse] = [resolve, reject]);
     this.landed.catch(() => {}); // nobody has to wait for it
   }
 
-  /** signal aborts, with the reason, when the claim ends other than by release. */
   get signal() { return this.#abort.signal; }
 
-  /** touch reports that the socket is in use: the entry is checked, at most once a second. */
-  touch() { this.#owner.table.touch(this); }
+  touch() { this.#table.touch(this); }
 
-  /** release hands the key back. Only the newest claim of a key has its entry taken out. */
+  /** release hands the id back. Only the newest claim of an id has its entry taken out. */
   release() {
-    this.#released = true;
-    this.#owner.table.release(this);
-    this.#land.reject(new Error('the claim was released'));
+    this.#socket = null;
+    this.#table.release(this);
+    this.#refuse(new Error('the claim was released'));
   }
-
-  land() { this.#land.resolve(); }
 
   /** end closes the socket, in a microtask of its own. */
   end(why) {
-    if (this.#released || this.signal.aborted) return;
-    this.#land.reject(why);
+    const socket = this.#socket;
+    if (!socket || this.signal.aborted) return;
+    this.#refuse(why);
     this.#abort.abort(why);
-    queueMicrotask(() => this.#socket.close());
+    queueMicrotask(() => socket.close());
   }
 
   /** answers is whether the socket just answered a ping, or cannot be asked. */
-  get answers() { return !this.#socket.ping || now() - this.#verified <= pingCounts; }
+  get answers() { return !this.#socket?.ping || now() - this.#verified <= pingCounts; }
 
   /** ping resolves if the socket answers a ping, within five seconds. */
   async ping() {
+    const late = new AbortController();
     this.pinging = true;
-    const signal = AbortSignal.timeout(pingTimeout);
     try {
-      await Promise.race([
-        this.#socket.ping(signal),
-        new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
-      ]);
+      await bounded(this.#socket.ping(late.signal), pingTimeout, (err) => late.abort(err));
       this.#verified = now();
     } finally {
       this.pinging = false;

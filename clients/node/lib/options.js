@@ -1,28 +1,37 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 
-export const maxKey = 1024; // bytes
-
-const defaults = { prefix: '', interval: 30_000, ttl: 90_000, drain: 10_000 };
+export const longestID = 1024; // bytes
 
 /** complete returns options with the defaults, and throws a TypeError that names a wrong one. */
-export function complete(options = {}) {
-  const given = Object.entries(options).filter(([, v]) => v != null);
-  const o = { ...defaults, ...Object.fromEntries(given) };
-  o.unique = o.instance === undefined;
-  o.instance ??= `${hostname().slice(0, 64)}-${randomBytes(4).toString('hex')}`;
-  const id = o.instance, ms = (v) => Number.isFinite(v) && v > 0;
-  if (typeof id !== 'string' || Buffer.byteLength(id) > 200 || !/^[^\s/\p{C}]+$/u.test(id)) {
-    throw new TypeError(`instance: expected up to 200 bytes of printable characters without spaces and '/', got ${JSON.stringify(id)}`);
+export function complete(options, defaults) {
+  const o = { redis: null, prefix: '', ...defaults };
+  for (const [option, value] of Object.entries(options ?? {})) {
+    if (!(option in o)) throw new TypeError(`${option}: no such option, expected ${Object.keys(o).join(', ')}`);
+    o[option] = value ?? o[option];
   }
-  if (!ms(o.interval) || !Number.isInteger(o.ttl) || o.ttl < 3 * o.interval || o.ttl > 86_400_000) {
-    throw new TypeError(`ttl: expected whole ms, at least three times interval and at most a day, got ttl ${o.ttl}, interval ${o.interval}`);
-  }
-  if (!(Number.isFinite(o.drain) && o.drain >= 0)) throw new TypeError(`drain: expected ms, got ${o.drain}`);
   return o;
 }
 
-/** name is a key as Redis has it: in UTF-8, all lone surrogates are the same. */
-export function name(key) {
-  return String(key).toWellFormed();
+/** settings completes the options of a Replica. */
+export function settings(options) {
+  const o = complete(options, { instance: null, intervalMs: 30_000, ttlMs: null, drainMs: 10_000 });
+  o.unique = o.instance === null;
+  o.instance ??= `${hostname().slice(0, 64)}-${randomBytes(4).toString('hex')}`;
+  o.ttlMs ??= 3 * o.intervalMs;
+  const { instance, intervalMs, ttlMs, drainMs } = o;
+  if (typeof instance !== 'string' || Buffer.byteLength(instance) > 200 || !/^[^\s/\p{C}]+$/u.test(instance)) {
+    throw new TypeError(`instance: expected up to 200 bytes of printable characters without spaces and '/', got ${JSON.stringify(instance)}`);
+  }
+  if (!Number.isInteger(intervalMs) || intervalMs < 1) throw new TypeError(`intervalMs: expected whole ms, got ${intervalMs}`);
+  if (!Number.isInteger(ttlMs) || ttlMs < 3 * intervalMs || ttlMs > 86_400_000) {
+    throw new TypeError(`ttlMs: expected whole ms, at least three times intervalMs and at most a day, got ${ttlMs}, intervalMs ${intervalMs}`);
+  }
+  if (!Number.isFinite(drainMs) || drainMs < 0) throw new TypeError(`drainMs: expected ms, got ${drainMs}`);
+  return o;
+}
+
+/** name is an id as Redis has it: in UTF-8, all lone surrogates are the same. */
+export function name(id) {
+  return String(id).toWellFormed();
 }

@@ -9,15 +9,13 @@ export const callTimeout = 3000;
 
 /** The files of ../lua that make each script, as in registry/scripts.go. */
 const files = {
-  boot: ['settings', 'former', 'record', 'boot'], beat: ['settings', 'former', 'record', 'owner', 'beat'],
-  full: ['settings', 'former', 'record', 'owner', 'beat'], here: ['former', 'record', 'owner', 'here'],
-  register: ['former', 'record', 'owner', 'register'], release: ['former', 'record', 'owner', 'release'],
-  heal: ['settings', 'former', 'record', 'owner', 'heal'], goodbye: ['former', 'record', 'owner', 'goodbye'],
-  lookup: ['former', 'lookup'],
+  boot: 'settings former record boot', here: 'former record owner here', beat: 'settings former record owner beat',
+  full: 'settings former record owner beat', register: 'former record owner register', release: 'former record owner release',
+  heal: 'settings former record owner heal', goodbye: 'former record owner goodbye', lookup: 'former lookup',
 };
 
 const scripts = new Map(Object.entries(files).map(([name, parts]) => {
-  const lua = parts.map((file) => readFileSync(new URL(`../lua/${file}.lua`, import.meta.url), 'utf8')).join('');
+  const lua = parts.split(' ').map((file) => readFileSync(new URL(`../lua/${file}.lua`, import.meta.url), 'utf8')).join('');
   const text = (name === 'full' ? '#!lua flags=allow-oom\n' : '') + lua;
   return [name, { text, sha: createHash('sha1').update(text).digest('hex') }];
 }));
@@ -29,31 +27,21 @@ const scripts = new Map(Object.entries(files).map(([name, parts]) => {
  * answer until the kernel gives up, about a quarter of an hour, and for a handshake for ever.
  */
 export class Connection {
-  #io;
-  #make;
-  #patience; // for a call
-  #opening = callTimeout; // for a new client
-  #interval;
-  #onChange;
-  #onReadOnly;
-  #channel;
-  #onMessage;
-  #client = null; // while it is connected
-  #lose = () => {};
-  #down = new Error('not connected to Redis');
-  #closed = false;
+  client = null; // while it is connected
+  lose = () => {}; // makes the connection anew
+  down = new Error('not connected to Redis');
+  closed = false;
+  opening = callTimeout; // for a new client
+  patience = callTimeout; // for a call
+  changed = () => {}; // gets null if a client has connected, and an error if it is lost or cannot connect
+  readOnly = () => {}; // gets the answer of a server that has become a replica
 
-  /**
-   * onChange gets null if a client has connected, and an error if it is lost or cannot connect. patience
-   * bounds a call, in ms. A connection with a channel only listens. onReadOnly gets the answer of a
-   * server that has become a replica.
-   */
-  constructor(client, interval, onChange, { patience = callTimeout, onReadOnly, channel, onMessage } = {}) {
-    this.#io = typeof client?.defineCommand === 'function' && !client.isCluster;
-    this.#patience = patience;
-    if (this.#io) {
-      this.#opening *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
-      this.#make = () => client.duplicate({
+  /** interval is in ms, between pings. A connection with a channel only listens. */
+  constructor(client, interval, channel = '', onMessage = null) {
+    this.io = typeof client?.defineCommand === 'function' && !client.isCluster;
+    if (this.io) {
+      this.opening *= 1 + (client.options.sentinels?.length ?? 0); // asked one after the other
+      this.make = () => client.duplicate({
         enableOfflineQueue: false, lazyConnect: true, retryStrategy: null, keyPrefix: '',
         connectTimeout: callTimeout, sentinelCommandTimeout: callTimeout,
         // If the library itself gave up a call, its connection would stay in use. In ioredis 5.0,
@@ -61,74 +49,69 @@ export class Connection {
         commandTimeout: undefined, socketTimeout: undefined, enableAutoPipelining: false,
       });
     } else if (typeof client?.duplicate === 'function' && typeof client.ref === 'function') { // a Cluster has no ref
-      this.#make = () => client.duplicate({
+      this.make = () => client.duplicate({
         disableOfflineQueue: true, legacyMode: false, commandOptions: undefined,
         socket: { ...client.options?.socket, connectTimeout: callTimeout, socketTimeout: undefined, reconnectStrategy: false },
       });
     } else {
       throw new TypeError('redis: expected a client of ioredis for one server or a Sentinel, or of node-redis for one server');
     }
-    this.#interval = interval;
-    this.#onChange = onChange;
-    this.#onReadOnly = onReadOnly;
-    this.#channel = channel;
-    this.#onMessage = onMessage;
+    Object.assign(this, { interval, channel, onMessage });
   }
 
-  get up() { return this.#client !== null; }
-
-  /** open keeps a client connected until close. It returns after the first attempt. */
+  /** open keeps a client connected until close. It returns after the first attempt, for which calls wait. */
   open() {
-    return new Promise((tried) => this.#keep(tried));
+    return (this.tried = new Promise((tried) => this.keep(tried)));
   }
 
-  async #keep(tried) {
-    while (!this.#closed) {
-      let lose, timer, pause = Math.min(this.#interval / 10, 1000);
-      const client = this.#make(), lost = new Promise((_, reject) => (lose = this.#lose = reject));
+  async keep(tried) {
+    while (!this.closed) {
+      let lose, timer, pause = Math.min(this.interval / 10, 1000);
+      const client = this.make(), lost = new Promise((_, reject) => (lose = this.lose = reject));
       const arrived = new Promise((resolve) => client.once('connect', resolve));
       client.on('error', lose).once('end', () => lose(new Error('Redis closed the connection')));
       try {
-        await bounded(Promise.race([lost, this.#connect(client)]), this.#opening);
-        this.#client = client;
+        await bounded(Promise.race([lost, this.connect(client)]), this.opening);
+        this.client = client;
         pause = 0;
         // ioredis allows a subscriber ping, but not PING.
-        timer = setInterval(() => this.send('ping').catch(() => {}), this.#interval).unref();
-        this.#onChange(null);
+        timer = setInterval(() => this.send('ping').catch(() => {}), this.interval).unref();
+        this.changed(null);
         tried();
         await lost;
       } catch (err) {
-        this.#client = null;
-        this.#down = new Error(`not connected to Redis: ${err.message || err.code}`, { cause: err });
-        if (refused(err) && this.#channel) pause = this.#interval; // not allowed
+        this.client = null;
+        this.down = new Error(`not connected to Redis: ${err.message || err.code}`, { cause: err });
+        if (this.channel && refused.test(err?.message)) pause = this.interval;
       }
       clearInterval(timer);
       // node-redis cannot be closed before the socket is there: it would connect all the same.
-      if (this.#io) client.disconnect();
+      if (this.io) client.disconnect();
       else arrived.then(() => (client.destroy ? client.destroy() : client.disconnect())).catch(() => {});
-      if (!this.#closed && !isReadOnly(this.#down.cause)) this.#onChange(this.#down);
+      if (!this.closed && !isReadOnly(this.down.cause)) this.changed(this.down);
       tried();
       await new Promise((resolve) => setTimeout(resolve, pause).unref());
     }
     tried();
   }
 
-  async #connect(client) {
+  async connect(client) {
     await client.connect();
-    if (!this.#channel) return;
-    if (!this.#io) return client.subscribe(this.#channel, this.#onMessage);
-    client.on('message', (_, message) => this.#onMessage(message));
-    return client.subscribe(this.#channel);
+    if (!this.channel) return;
+    if (!this.io) return client.subscribe(this.channel, this.onMessage);
+    client.on('message', (_, message) => this.onMessage(message));
+    return client.subscribe(this.channel);
   }
 
   /** send runs one command. */
   async send(...args) {
-    const client = this.#client, words = args.map(String);
-    if (!client) throw this.#down;
+    await this.tried;
+    const { client } = this, words = args.map(String);
+    if (!client) throw this.down;
     try {
-      return await bounded(this.#io ? client.call(...words) : client.sendCommand(words), this.#patience, this.#lose);
+      return await bounded(this.io ? client.call(...words) : client.sendCommand(words), this.patience, this.lose);
     } catch (err) {
-      if (isReadOnly(err)) this.#onReadOnly?.(err);
+      if (isReadOnly(err)) this.readOnly(err);
       throw err;
     }
   }
@@ -144,13 +127,10 @@ export class Connection {
     }
   }
 
-  /** leave makes the connection anew. */
-  leave(err) { this.#lose(err); }
-
   close() {
-    this.#closed = true;
-    this.#client = null;
-    this.#lose(new Error('the owner has ended'));
+    this.closed = true;
+    this.client = null;
+    this.lose(new Error('the connection was closed'));
   }
 }
 
@@ -161,11 +141,11 @@ export function tag(client) {
 }
 
 /** bounded bounds a call. After a block of the event loop, the answer is read before time is up. */
-function bounded(call, ms, onLate) {
+export function bounded(call, ms, onLate) {
   let timer, last;
   const late = new Promise((_, reject) => {
     const end = () => {
-      const err = new Error(`Redis did not answer within ${ms} ms`);
+      const err = new Error('no answer within ' + ms + ' ms');
       onLate?.(err);
       reject(err);
     };
@@ -187,10 +167,5 @@ export function answered(err) {
   return /^(-)?[A-Z]+ /.test(String(err?.message));
 }
 
-// Errors of a server that cannot serve anybody now. They are not about this client.
-const passing = /^-?(LOADING|BUSY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|ASK |MOVED |ERR max number of clients)/;
-
-/** refused returns whether an answer stays the same until somebody fixes something, such as rights. */
-export function refused(err) {
-  return answered(err) && !passing.test(err.message);
-}
+/** refused matches answers that stay the same until somebody mends something, such as rights. */
+export const refused = /^-?(NOPERM|NOAUTH|WRONGPASS) /;

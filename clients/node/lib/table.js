@@ -1,33 +1,14 @@
-import { performance } from 'node:perf_hooks';
-
 import { MovedError, TakenError } from './claim.js';
-import { Clock } from './clock.js';
-
-/** awake is in milliseconds and stands still while the machine is suspended. */
-const awake = () => performance.now();
-
-let last = { awake: awake(), wall: Date.now() }, suspended = 0;
-
-/** now is in milliseconds, goes on while the machine is suspended, and never goes back. */
-export function now() {
-  const at = { awake: awake(), wall: Date.now() };
-  const missed = at.wall - last.wall - (at.awake - last.awake);
-  if (missed > 100) suspended += missed; // less is the clocks' own inaccuracy
-  last = at;
-  return at.awake + suspended;
-}
+import { Clock, awake, now } from './clock.js';
+import { batchSize } from './directory.js';
 
 const fresh = 1000; // ms after its handshake for which a registration overwrites whatever it finds
 const checkEvery = 1000; // ms between two checks of one entry that touch causes
 const answerEvery = 1000; // ms between two answers about one claim
 const shards = 10;
 
-/** batchSize bounds one script: about 0.5 ms of the server's time. */
-export const batchSize = 500;
-const overlapped = 8; // scripts under way at a time
-
 /*
- * States of a key, as in registry/table.go:
+ * States of an id, as in registry/table.go:
  *
  * held:      unwritten     Redis was never asked to write it
  *            registering   its registration waits
@@ -42,52 +23,48 @@ const untried = new Set(['unwritten', 'registering']);
 const afterFailure = { standing: 'unconfirmed', released: 'releasing' };
 
 /**
- * A Table is all that this owner knows of its keys. It does no input or output: what is to be done waits
+ * A Table is all that this replica knows of its ids. It does no input or output: what is to be done waits
  * in its queues.
  */
 export class Table {
-  devices = new Map();
+  holdings = new Map();
   urgent = new Set();
   checks = new Set();
   again = new Set();
   clock = new Clock();
   asks = new Map(); // other owner -> claims to ask it about
   heard = new Map(); // other owner -> words to confirm to it
-  suspects = new Set(); // devices that checkAll queued and no batch has taken yet
-  lost = new Map(); // device that is to be taken out -> the owner to tell when it is
-  count = Object.fromEntries(states.map((state) => [state, 0])); // of devices; that of forgotten is unused
+  suspects = new Set(); // holdings that checkAll queued and no batch has taken yet
+  lost = new Map(); // holding that is to be taken out -> the owner to tell when it is
+  count = Object.fromEntries(states.map((state) => [state, 0])); // of holdings; that of forgotten is unused
   indexed = 0;
   batches = 0; // odd while one is under way
   away = false; // a call of the last batch failed
   lateUntil = 0; // until then, awake, a write of unknown fate may land
   outliveAt = 0;
-  #made = 0;
-  #interval;
-  #ttl;
+  made = 0;
 
-  constructor(id, interval, ttl) {
-    this.id = id;
-    this.#interval = interval;
-    this.#ttl = ttl;
+  constructor(instance, interval, ttl) {
+    Object.assign(this, { instance, interval, ttl });
   }
 
-  /** register makes claim the newest of its key, and ends the older one. */
-  register(claim, key) {
-    const d = this.devices.get(key) ?? this.#add(key, 'unwritten');
-    d.claim?.end(new MovedError(this.id));
+  /** register makes claim the newest of its id, and ends the older one. */
+  register(claim) {
+    const d = this.holdings.get(claim.id) ?? this.add(claim.id, 'unwritten');
+    d.claim?.end(new MovedError(this.instance));
     d.claim = claim;
-    claim.device = d;
+    claim.holding = d;
     this.lost.delete(d);
-    this.#set(d, d.state === 'unwritten' ? 'unwritten' : 'registering');
+    this.set(d, d.state === 'unwritten' ? 'unwritten' : 'registering');
     this.enqueue(d, true);
   }
 
   release(claim) {
-    const d = claim.device;
+    const d = claim.holding;
     if (d.claim !== claim) return;
     d.claim = null;
-    if (d.state === 'unwritten') return void this.#forget(d);
-    this.#set(d, 'releasing');
+    if (d.state === 'unwritten') return void this.forget(d);
+    this.set(d, 'releasing');
     this.enqueue(d, true);
   }
 
@@ -98,17 +75,17 @@ export class Table {
   }
 
   touch(claim) {
-    const d = claim.device, at = now();
+    const d = claim.holding, at = now();
     if (d.claim !== claim || d.state !== 'standing') return; // retry checks it until Redis agrees
     if (at - d.checked < checkEvery) return void this.again.add(d);
     d.checked = at;
     this.enqueue(d, false);
   }
 
-  get held() { return this.devices.size - this.count.releasing - this.count.released; }
+  get held() { return this.holdings.size - this.count.releasing - this.count.released; }
 
-  /** pending is how many keys are not known to be in Redis as they should. */
-  get pending() { return this.devices.size - this.count.standing - this.count.released; }
+  /** pending is how many ids are not known to be in Redis as they should. */
+  get pending() { return this.holdings.size - this.count.standing - this.count.released; }
 
   get healed() { return this.count.unconfirmed === 0; }
 
@@ -132,10 +109,10 @@ export class Table {
   next() {
     const at = now(), b = { register: [], heal: [], outlive: [], release: [], check: [] };
     this.batches++;
-    for (const { d, urgent } of this.#first(overlapped * batchSize)) {
+    for (const { d, urgent } of this.first()) {
       this.suspects.delete(d);
       const claim = d.claim, wasUntried = untried.has(d.state);
-      if (wasUntried) this.#set(d, 'unconfirmed');
+      if (wasUntried) this.set(d, 'unconfirmed');
       if (!claim) b.release.push({ d, claim });
       else if (wasUntried && at - claim.made < fresh) b.register.push({ d, claim });
       else if (urgent && (d.indexed || d.state !== 'foreign')) b.heal.push({ d, claim });
@@ -145,8 +122,9 @@ export class Table {
     return b;
   }
 
-  /** first takes the most urgent devices. A new iterator of a Set walks past all that has left its front. */
-  *#first(most) {
+  /** first takes the most urgent holdings. A new iterator of a Set walks past all that has left its front. */
+  *first() {
+    let most = batchSize;
     for (const queue of [this.urgent, this.checks]) {
       for (const d of queue) {
         if (most-- <= 0) return;
@@ -166,58 +144,54 @@ export class Table {
 
   /** wrote records what a script did, or that nobody knows what it did. */
   wrote(ops, reply, err) {
-    const at = now();
     for (const o of ops) {
-      const d = o.d, owner = reply?.foreign.get(d.key);
+      const d = o.d;
       if (d.state === 'forgotten') continue;
       if (err) {
-        this.lateUntil = d.late = awake() + this.#ttl;
-        this.#set(d, afterFailure[d.state] ?? d.state);
+        this.lateUntil = d.late = awake() + this.ttl;
+        this.set(d, afterFailure[d.state] ?? d.state);
       } else if (!o.claim) {
-        this.#index(d, false);
-        if (!d.claim) {
-          this.#out(d);
-          this.#agree(d, 'released');
-        }
-      } else if (owner !== undefined) {
-        this.#index(d, false);
-        this.clock.stamp(o.claim);
-        if (d.claim === o.claim) {
-          this.#isForeign(d, owner);
-          if (o.dead) d.dispute.silent = false;
-        }
+        this.index(d, false);
+        if (d.claim) continue;
+        this.out(d);
+        this.agree(d, 'released');
       } else {
-        this.#index(d, true);
+        const owner = reply.foreign.get(d.id);
+        this.index(d, owner === undefined);
         this.clock.stamp(o.claim);
-        d.checked = at;
-        this.#isOurs(o);
+        d.checked = now();
+        if (owner === undefined) this.isOurs(d, o.claim);
+        else if (d.claim === o.claim) this.isForeign(d, owner);
+        if (o.dead && d.dispute) d.dispute.silent = false;
       }
     }
   }
 
   /** checked records what the entries are: owners in the order of ops, null if there is none. */
-  checked(ops, found, err) {
-    ops.forEach((o, i) => {
-      const d = o.d;
+  checked(ops, found) {
+    ops.forEach(({ d, claim }, i) => {
       if (d.state === 'forgotten') return;
-      if (err) return void this.#set(d, afterFailure[d.state] ?? d.state);
       d.checked = now();
-      const owner = found[i] ?? '';
-      if (d.claim !== o.claim) return; // decided anew already
-      if (owner === this.id && d.indexed) this.#isOurs(o);
-      else if (owner === this.id || owner === '') {
-        this.#set(d, 'unconfirmed');
+      if (d.claim !== claim) return; // decided anew already
+      const owner = found[i] ?? '', ours = owner === this.instance;
+      if (ours && d.indexed) this.isOurs(d, claim);
+      else if (ours || owner === '') {
+        this.set(d, 'unconfirmed');
         this.enqueue(d, true);
       } else {
-        this.#isForeign(d, owner);
-        if (d.indexed && d.state === 'foreign') this.enqueue(d, true); // to leave the index
+        this.isForeign(d, owner);
+        if (d.indexed) this.enqueue(d, true); // to leave the index
       }
     });
   }
 
+  unchecked(ops) {
+    for (const { d } of ops) if (d.state !== 'forgotten') this.set(d, afterFailure[d.state] ?? d.state);
+  }
+
   /** notYet records that none of the owners named by these operations is dead for the guard. */
   notYet(ops) {
-    this.outliveAt = now() + this.#interval / 20;
+    this.outliveAt = now() + this.interval / 20;
     for (const o of ops) if (o.d.claim === o.claim && o.d.state === 'foreign') this.enqueue(o.d, false);
   }
 
@@ -232,39 +206,38 @@ export class Table {
 
   /** checkShard queues a tenth of the entries for a check, checkAll all of them. */
   checkShard(turn) {
-    for (const d of this.devices.values()) if (d.shard === turn % shards) this.#checkStanding(d);
+    for (const d of this.holdings.values()) if (d.shard === turn % shards) this.checkStanding(d);
   }
 
   checkAll() {
-    for (const d of this.devices.values()) this.#checkStanding(d);
+    for (const d of this.holdings.values()) this.checkStanding(d);
     this.suspects = new Set(this.checks);
   }
 
-  #checkStanding(d) {
+  checkStanding(d) {
     if (d.state === 'standing') this.enqueue(d, false);
   }
 
-  /** named records that a scan found key as this owner's. It is handed back unless it is held. */
-  named(key, pass) {
-    const d = this.devices.get(key) ?? this.#add(key, 'releasing');
-    d.scanned = pass;
+  /** named records that a scan found id as this replica's. It is handed back unless it is held. */
+  named(id) {
+    const d = this.holdings.get(id) ?? this.add(id, 'releasing');
     if (!d.claim && !this.urgent.has(d)) {
-      this.#set(d, 'releasing');
+      this.set(d, 'releasing');
       this.enqueue(d, true);
     }
     return d;
   }
 
-  /** compareIndex compares the index with the claims after a scan that began after `begun` batches. */
-  compareIndex(pass, begun) {
-    for (const d of this.devices.values()) {
-      const member = d.scanned === pass;
+  /** compareIndex compares the index's members with the claims, after a scan that began after `begun` batches. */
+  compareIndex(members, begun) {
+    for (const d of this.holdings.values()) {
+      const member = members.has(d.id);
       if (!d.claim || d.wrote >= begun || d.indexed === member) continue;
       if (d.state === 'standing' && d.indexed) {
-        this.#set(d, 'unconfirmed');
+        this.set(d, 'unconfirmed');
         this.enqueue(d, true);
       } else {
-        this.#index(d, member);
+        this.index(d, member);
         if (d.indexed && d.state === 'foreign') this.enqueue(d, true);
       }
     }
@@ -275,7 +248,7 @@ export class Table {
   }
 
   /**
-   * compare compares another owner's handshakes with those here: see registry/dispute.go. The caller pings
+   * compare compares another replica's handshakes with those here: see registry/dispute.go. The caller pings
    * the claims that it returns, and then answers.
    */
   compare(other, [theirNow, ...pairs]) {
@@ -283,22 +256,24 @@ export class Table {
     if (!/^-?\d+$/.test(theirNow) || !this.clock.agrees(Number(theirNow), at)) return newer; // it will ask again
     for (let i = 0; i + 1 < pairs.length; i += 2) {
       if (!/^-?\d+$/.test(pairs[i])) break;
-      const theirs = Math.abs(Number(pairs[i])), key = unword(pairs[i + 1]), d = this.devices.get(key), claim = d?.claim;
+      const theirs = Math.abs(pairs[i]), id = unword(pairs[i + 1]), d = this.holdings.get(id), claim = d?.claim;
       if (!claim) {
-        this.yield(this.named(key, 0), other);
+        this.yield(this.named(id), other);
         continue;
       }
       const ours = this.clock.handshake(claim), asked = d.dispute?.owner === other;
       if (asked) d.dispute.asked = null;
       const older = ours < theirs || (ours === theirs && asked); // if equal, the entry's owner keeps it
-      if (older && Number(pairs[i]) > 0) {
+      if (older && pairs[i] > 0) {
         this.lose(claim, new MovedError(other));
         this.yield(d, other);
-      } else if (!claim.pinging && at - claim.said >= answerEvery && (older || claim.answers)) {
+      } else if (claim.pinging || at - claim.said < answerEvery) {
+        this.confirm(d, other);
+      } else if (older || claim.answers) {
         this.answer(claim, other);
       } else {
-        if (!claim.pinging && at - claim.said >= answerEvery) newer.push(claim);
-        push(this.heard, other, pairs[i + 1]);
+        newer.push(claim);
+        this.confirm(d, other);
       }
     }
     return newer;
@@ -307,31 +282,34 @@ export class Table {
   answer(claim, owner) {
     claim.said = now();
     push(this.asks, owner, claim);
-  }
-
-  /** yield has the other owner told that a key is not held here: now, and when its entry is out. */
-  yield(d, owner) {
-    if (d.state !== 'forgotten') this.lost.set(d, owner); // there is something to take out
-    push(this.heard, owner, word(d.key));
-  }
-
-  #out(d) {
-    const owner = this.lost.get(d);
-    if (owner === undefined) return;
-    this.lost.delete(d);
-    push(this.heard, owner, word(d.key));
     this.talk?.();
   }
 
-  /** noticed has keys checked that another owner has taken over, or that it deals with: they may be out. */
+  confirm(d, owner) {
+    push(this.heard, owner, word(d.id));
+    this.talk?.();
+  }
+
+  /** yield has the other owner told that an id is not held here: now, and when its entry is out. */
+  yield(d, owner) {
+    if (d.state !== 'forgotten') this.lost.set(d, owner); // there is something to take out
+    this.confirm(d, owner);
+  }
+
+  out(d) {
+    const owner = this.lost.get(d);
+    if (this.lost.delete(d)) this.confirm(d, owner);
+  }
+
+  /** noticed has ids checked that another owner has taken over, or that it deals with: they may be out. */
   noticed(other, words) {
     for (const w of words) {
-      const d = this.devices.get(unword(w));
+      const d = this.holdings.get(unword(w));
       if (d?.dispute?.owner === other) {
         d.dispute.asked = null;
         this.enqueue(d, false);
       } else if (d) {
-        this.#checkStanding(d);
+        this.checkStanding(d);
       }
     }
   }
@@ -340,71 +318,65 @@ export class Table {
   wasAsked(other, claims, left) {
     const at = now(), until = left === -1 ? Infinity : left > 0 ? at + left : null;
     for (const claim of claims) {
-      const d = claim.device, dispute = d.dispute;
+      const d = claim.holding, dispute = d.dispute;
       if (d.claim !== claim || dispute?.owner !== other) continue;
-      dispute.silent = until === null && canBeInstance(other);
+      dispute.silent = until === null;
       if (until === null) dispute.asked = null;
       else if (dispute.asked === null) [dispute.asked, dispute.until] = [at, until];
-      else if (at - dispute.asked >= 2 * this.#interval && (until === Infinity || until - dispute.until > this.#interval / 2)) {
-        this.lose(claim, new TakenError()); // a plain writer, which beats and never answers
+      else if (at - dispute.asked >= 2 * this.interval && (until === Infinity || until - dispute.until > this.interval / 2)) {
+        this.lose(claim, new TakenError('another writer has taken the id')); // a plain writer, which beats and never answers
       }
     }
   }
 
-  takeAsks() {
-    const asks = this.asks;
-    this.asks = new Map();
-    return asks;
-  }
-
-  #isForeign(d, owner) {
-    this.#set(d, 'foreign');
-    if (d.dispute?.owner !== owner) d.dispute = { owner, ask: 0, pause: this.#interval / 10, asked: null, until: 0, silent: false };
+  isForeign(d, owner) {
+    this.set(d, 'foreign');
+    if (d.dispute?.owner !== owner) d.dispute = { owner, ask: 0, pause: this.interval / 10, asked: null, until: 0, silent: false };
     const at = now(), dispute = d.dispute;
     if (at < dispute.ask) return;
     dispute.ask = at + dispute.pause;
-    dispute.pause = Math.min(2 * dispute.pause, this.#interval);
+    dispute.pause = Math.min(2 * dispute.pause, this.interval);
     push(this.asks, owner, d.claim);
     this.talk?.();
   }
 
-  #isOurs(o) {
-    if (o.d.claim !== o.claim) return;
-    o.claim.land();
-    this.#agree(o.d, 'standing');
+  isOurs(d, claim) {
+    if (d.claim !== claim) return;
+    claim.land();
+    this.agree(d, 'standing');
   }
 
-  #agree(d, state) {
-    this.#set(d, state);
+  agree(d, state) {
+    this.set(d, state);
     if (d.late > awake()) return;
     this.again.delete(d);
-    if (state === 'released' && !this.urgent.has(d) && !this.checks.has(d)) this.#forget(d);
+    if (state === 'released' && !this.urgent.has(d) && !this.checks.has(d)) this.forget(d);
   }
 
-  #add(key, state) {
+  add(id, state) {
     const d = {
-      key, state: 'forgotten', claim: null, dispute: null, late: 0, checked: -Infinity, indexed: false, wrote: -1, scanned: -1,
-      shard: Math.floor(this.#made++ / batchSize) % shards,
+      id, state: 'forgotten', claim: null, dispute: null, late: 0, checked: -Infinity, indexed: false, wrote: -1,
+      shard: Math.floor(this.made++ / batchSize) % shards,
     };
-    this.devices.set(key, d);
-    this.#set(d, state);
+    this.holdings.set(id, d);
+    this.set(d, state);
     return d;
   }
 
-  #forget(d) {
-    this.#index(d, false);
-    this.#set(d, 'forgotten');
+  forget(d) {
+    this.index(d, false);
+    this.set(d, 'forgotten');
     for (const queue of [this.urgent, this.checks, this.suspects, this.again, this.lost]) queue.delete(d);
-    this.devices.delete(d.key);
+    this.holdings.delete(d.id);
   }
 
-  #index(d, member) {
+  index(d, member) {
     d.wrote = this.batches;
     if (d.indexed !== member) this.indexed += member ? 1 : -1;
     d.indexed = member;
   }
 
-  #set(d, state) {
+  set(d, state) {
     this.count[d.state]--;
     this.count[state]++;
     d.state = state;
@@ -413,19 +385,15 @@ export class Table {
   }
 }
 
-function push(map, key, value) {
-  if (map.has(key)) map.get(key).push(value);
-  else map.set(key, [value]);
+function push(map, owner, value) {
+  if (!map.has(owner)) map.set(owner, []);
+  map.get(owner).push(value);
 }
 
-function canBeInstance(id) {
-  return id !== '' && Buffer.byteLength(id) <= 256 && !/\p{Cc}/u.test(id);
-}
-
-/** word returns the word for a key in a message to another owner: see word in registry/dispute.go. */
-export function word(key) {
-  if (key === '') return '%';
-  return key.replace(/[\x00-\x20\x7f%]|^\//g, (c) => '%' + c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0'));
+/** word returns the word for an id in a message to another owner: see word in registry/dispute.go. */
+export function word(id) {
+  if (id === '') return '%';
+  return id.replace(/[\x00-\x20\x7f%]|^\//g, (c) => '%' + c.charCodeAt(0).toString(16).toUpperCase().padStart(2, '0'));
 }
 
 export function unword(text) {

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import Redis from 'ioredis';
 import { createClient } from 'redis';
 
-import { Owner } from '../lib/owner.js';
+import { Replica } from '../lib/replica.js';
 import { clients, nobody, older, startProxy, startServer, until } from './server.js';
 
 const silent = (client) => client.on('error', () => {});
@@ -23,7 +23,7 @@ async function setup(t) {
 }
 
 async function started(t, options, on = {}) {
-  const o = nobody(new Owner({ instance: 'node-1', interval: 60, ttl: 60_000, drain: 0, ...options }));
+  const o = nobody(new Replica({ instance: 'node-1', intervalMs: 60, ttlMs: 60_000, drainMs: 0, ...options }));
   for (const [event, f] of Object.entries(on)) o.on(event, f);
   t.after(() => o.stop());
   await o.start();
@@ -51,7 +51,7 @@ for (const [library, client] of Object.entries({
 })) {
   test(`${library}: a connection that rests is not lost`, async (t) => {
     const { server, redis } = await setup(t), failed = [], beats = new Set();
-    await started(t, { redis: silent(client(server.port)), interval: 300 }, { failing: (what) => failed.push(what) });
+    await started(t, { redis: silent(client(server.port)), intervalMs: 300 }, { failing: (what) => failed.push(what) });
     await until(async () => beats.add(await redis.get('instance:heartbeat:node-1')).size > 3);
     assert.deepEqual(failed, []);
   });
@@ -76,9 +76,9 @@ for (const [library, client] of Object.entries(clients)) {
   test(`${library}: nothing is compared with what a replica remembers`, async (t) => {
     const { server, redis } = await setup(t), next = await setup(t), proxy = await startProxy(server.port);
     t.after(() => proxy.stop());
-    const o = await started(t, { redis: client(t, proxy.port), interval: 600 });
+    const o = await started(t, { redis: client(t, proxy.port), intervalMs: 600 });
     await o.register('alice').landed;
-    await o.heartbeat();
+    await o._beat();
     proxy.to = next.server.port;
     await redis.replicaof('127.0.0.1', '1'); // never in step with the new primary
     await once(o, 'reconciled');
@@ -91,9 +91,9 @@ for (const [library, client] of Object.entries(clients)) {
   test(`${library}: one beat without an answer is not the end of a heartbeat of three intervals`, async (t) => {
     const { server, redis } = await setup(t), proxy = await startProxy(server.port);
     t.after(() => proxy.stop());
-    const back = new Set(), options = { redis: client(t, proxy.port), interval: 1000, ttl: 3000 };
+    const back = new Set(), options = { redis: client(t, proxy.port), intervalMs: 1000, ttlMs: 3000 };
     const o = await started(t, options, { recovered: (what) => back.add(what) });
-    assert.equal(await o.heartbeat(), true);
+    assert.equal(await o._beat(), true);
     proxy.vanish();
     await until(async () => {
       assert.equal(await redis.exists('instance:heartbeat:node-1'), 1, 'the heartbeat has expired');
@@ -113,7 +113,7 @@ for (const [library, client] of Object.entries({
     await redis.select(3);
     await redis.acl('SETUSER', 'owner', ...rights.map((right) => right.replace('&', '&db3:')));
     const on = { failing: (what, err) => failed.push(`${what}: ${err.message}`) };
-    const options = () => ({ redis: silent(client(server.port)), ttl: 600, drain: 10_000 });
+    const options = () => ({ redis: silent(client(server.port)), ttlMs: 600, drainMs: 10_000 });
     const a = await started(t, options(), on), b = await started(t, { ...options(), instance: 'node-2' }, on);
     for (const key of ['alice', 'bob', 'cyd']) await older(a.register(key, { close: () => told.push(key) }));
     await b.register('alice').landed;
@@ -122,7 +122,7 @@ for (const [library, client] of Object.entries({
     await redis.hset('janitor:beats', 'long-gone', '1/300/1/1/0/h');
     await redis.hset('connections:registry', 'cyd', 'long-gone');
     await until(async () => String(await redis.hmget('connections:registry', 'bob', 'cyd')) === 'node-1,node-1');
-    assert.deepEqual(await a.lookup('alice'), { owner: 'node-2', alive: true });
+    assert.deepEqual(await a.lookup('alice'), { instance: 'node-2', live: true });
     await a.stop();
     await b.stop();
     assert.deepEqual(failed, []);

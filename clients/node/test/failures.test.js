@@ -4,11 +4,11 @@ import { after, before, test } from 'node:test';
 
 import Redis from 'ioredis';
 
-import { Owner } from '../lib/owner.js';
+import { Replica } from '../lib/replica.js';
 import { Connection } from '../lib/redis.js';
 import { nobody, startServer, until } from './server.js';
 
-const interval = 60, ttl = 60_000; // ms
+const intervalMs = 60, ttlMs = 60_000; // ms
 
 let server, redis;
 before(async () => {
@@ -21,7 +21,7 @@ after(async () => {
 });
 
 async function owner(t, options = {}, on = {}) {
-  const o = nobody(new Owner({ redis, prefix: `${t.name}:`, instance: 'node-1', interval, ttl, drain: 0, ...options }));
+  const o = nobody(new Replica({ redis, prefix: `${t.name}:`, instance: 'node-1', intervalMs, ttlMs, drainMs: 0, ...options }));
   for (const [event, f] of Object.entries(on)) o.on(event, f);
   t.after(() => o.stop());
   await o.start();
@@ -41,12 +41,12 @@ function fail(t, method, when) {
 }
 
 test('an option that is undefined, or null, has its default', async (t) => {
-  const o = nobody(new Owner({ redis, prefix: undefined, interval: undefined, ttl: undefined, drain: null, instance: null }));
+  const o = nobody(new Replica({ redis, prefix: undefined, intervalMs: undefined, ttlMs: undefined, drainMs: null, instance: null }));
   t.after(() => o.stop());
   await o.start();
   await o.register('alice').landed;
   assert.equal(await redis.hget('connections:registry', 'alice'), o.instance);
-  assert.throws(() => new Owner(), /redis: expected/);
+  assert.throws(() => new Replica(), /redis: expected/);
 });
 
 test('a former life that contended for the lease does so no more', async (t) => {
@@ -68,7 +68,7 @@ test('an index that stays different is compared less and less often', async (t) 
   let scans = 0, beats = 0;
   fail(t, 'send', (command) => { scans += command === 'SSCAN'; });
   fail(t, 'run', (name) => { beats += name === 'beat'; });
-  await owner(t, { interval: 300 });
+  await owner(t, { intervalMs: 300 });
   await until(() => beats === 10);
   assert.ok(scans <= 20, `${scans} scans in ten beats`);
 });
@@ -76,15 +76,16 @@ test('an index that stays different is compared less and less often', async (t) 
 test('a claim that ends while others are asked about it fails nothing', async (t) => {
   const keys = Array.from({ length: 600 }, (_, i) => `key-${i}`), failed = [];
   const o = await owner(t, {}, { failing: (what, err) => failed.push(`${what}: ${err.message}`) });
-  await Promise.all(keys.map((key) => o.register(key).landed));
+  const claims = keys.map((key) => o.register(key));
+  await Promise.all(claims.map((claim) => claim.landed));
   let asked = 0;
   fail(t, 'send', (command) => {
-    if (command === 'PUBLISH' && asked++ === 0) for (const key of keys) o.unregister(key);
+    if (command === 'PUBLISH' && asked++ === 0) for (const claim of claims) claim.release();
   });
-  o.table.asks.set('node-b', [...o.table.devices.values()].map((d) => d.claim)); // more than one message
+  o.table.asks.set('node-b', [...o.table.holdings.values()].map((d) => d.claim)); // more than one message
   o.table.talk();
-  await until(() => asked > 0 && o.table.devices.size === 0);
-  for (let i = 0; i < 3; i++) await o.heartbeat();
+  await until(() => asked > 0 && o.table.holdings.size === 0);
+  for (let i = 0; i < 3; i++) await o._beat();
   assert.deepEqual(failed, []);
 });
 
@@ -93,12 +94,12 @@ test('a dispute that lasts keeps no failure on the books', async (t) => {
   const o = await owner(t);
   await o.register('alice').landed;
   await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');
-  await until(() => o.table.devices.get('alice').state === 'foreign');
+  await until(() => o.table.holdings.get('alice').state === 'foreign');
   let failures = 0;
   fail(t, 'run', (name) => name === 'register' && failures++ === 0 && new Error('no answer'));
   await o.register('bob').landed;
   await until(() => failures > 0 && Object.keys(o.status().failing).length === 0);
-  assert.equal(o.table.devices.get('alice').state, 'foreign');
+  assert.equal(o.table.holdings.get('alice').state, 'foreign');
 });
 
 test('an owner without rights to what scripts omit in silence says so', async (t) => {
@@ -122,22 +123,22 @@ test('a refusal is told although the operation failed before', async (t) => {
   const o = await owner(t, {}, { failing: (what, e) => failed.push(`${what} ${e.message}`) });
   for (const message of ['no answer', 'LOADING Redis is loading', 'NOPERM no rights', 'no answer', 'NOPERM no rights']) {
     err = new Error(message);
-    assert.equal(await o.heartbeat(), false);
+    assert.equal(await o._beat(), false);
   }
-  assert.deepEqual(failed, ['heartbeat no answer', 'heartbeat NOPERM no rights']);
+  assert.deepEqual(failed, ['heartbeat no answer', 'heartbeat NOPERM no rights', 'heartbeat NOPERM no rights']);
   err = null;
 });
 
 test('an option of the wrong kind is refused', () => {
-  assert.throws(() => new Owner({ redis, ttl: 90_000.5 }), /ttl: expected/);
-  assert.throws(() => new Owner({ redis, drain: '10s' }), /drain: expected/);
+  assert.throws(() => new Replica({ redis, ttlMs: 90_000.5 }), /ttlMs: expected/);
+  assert.throws(() => new Replica({ redis, drainMs: '10s' }), /drainMs: expected/);
 });
 
 test('each proof of life leaves a record, and a goodbye another', async (t) => {
-  const o = await owner(t, { instance: 'node-1', interval: 61, ttl: 600, drain: 10_000 });
+  const o = await owner(t, { instance: 'node-1', intervalMs: 61, ttlMs: 600, drainMs: 10_000 });
   const record = async () => (await redis.hget(`${t.name}:janitor:beats`, 'node-1')).split('/');
-  const [last, ttl, due, born, back, state] = await record();
-  assert.deepEqual([ttl, due, back, state], ['600', '103', '0', 'i']);
+  const [last, ttlMs, due, born, back, state] = await record();
+  assert.deepEqual([ttlMs, due, back, state], ['600', '103', '0', 'i']);
   assert.equal(last >= born, true);
   await o.register('alice').landed;
   assert.equal((await record())[5], 'h');
@@ -147,7 +148,7 @@ test('each proof of life leaves a record, and a goodbye another', async (t) => {
 });
 
 test('a server that lacks the newest beat is no evidence, and its connections are made anew', async (t) => {
-  const failed = [], o = await owner(t, { instance: 'node-1', interval: 20_000, ttl: 60_000 }, { failing: (what, err) => failed.push(err.message) });
+  const failed = [], o = await owner(t, { instance: 'node-1', intervalMs: 20_000, ttlMs: 60_000 }, { failing: (what, err) => failed.push(err.message) });
   await o.register('alice').landed;
   const record = await redis.hget(`${t.name}:janitor:beats`, 'node-1');
   await redis.hset(`${t.name}:janitor:beats`, 'node-1', record.replace(/^\d+/, '5'));
@@ -155,9 +156,9 @@ test('a server that lacks the newest beat is no evidence, and its connections ar
   o.register('bob');
   await until(() => failed.some((text) => text.includes('READONLY former primary')));
   assert.equal(await redis.hget(`${t.name}:connections:registry`, 'bob'), null);
-  await until(() => o.heartbeat()); // repairs a server that was set back
+  await until(() => o._beat()); // repairs a server that was set back
   await until(() => redis.hget(`${t.name}:connections:registry`, 'bob'));
-  assert.deepEqual(await o.lookup('alice'), { owner: 'node-1', alive: true });
+  assert.deepEqual(await o.lookup('alice'), { instance: 'node-1', live: true });
 });
 
 test('owners in another database are told nothing', async (t) => {
@@ -174,7 +175,7 @@ test('owners in another database are told nothing', async (t) => {
 });
 
 test('a goodbye that fails is said again', async (t) => {
-  const o = await owner(t, { drain: 10_000 });
+  const o = await owner(t, { drainMs: 10_000 });
   await o.register('alice').landed;
   let said = 0;
   fail(t, 'run', (name) => name === 'goodbye' && said++ === 0 && new Error('no answer'));
@@ -183,13 +184,13 @@ test('a goodbye that fails is said again', async (t) => {
 });
 
 test('nothing beats after the goodbye', async (t) => {
-  const first = await owner(t, { drain: 10_000 });
+  const first = await owner(t, { drainMs: 10_000 });
   await first.stop(); // from now on Redis knows the script
-  const o = await owner(t, { drain: 10_000 }), { run } = Connection.prototype;
+  const o = await owner(t, { drainMs: 10_000 }), { run } = Connection.prototype;
   let late;
   t.mock.method(Connection.prototype, 'run', function (name, ...more) {
     const said = run.call(this, name, ...more);
-    if (name === 'goodbye') late = o.heartbeat();
+    if (name === 'goodbye') late = o._beat();
     return said;
   });
   await o.stop();

@@ -7,22 +7,17 @@ import { createServer } from 'node:net';
 
 import Redis from 'ioredis';
 
-import { Owner } from '../lib/owner.js';
+import { Replica } from '../lib/replica.js';
 
 const { REDIS_URL, INSTANCE_ID, HEARTBEAT_INTERVAL, HEARTBEAT_TTL } = process.env;
 const ms = (seconds) => Number(seconds.replace(/s$/, '')) * 1000;
 const log = (msg, more) => console.log(JSON.stringify({ msg, ...more }));
 const redis = new Redis(REDIS_URL);
 redis.on('error', (err) => log('redis', { error: err.message }));
-const owner = new Owner({ redis, instance: INSTANCE_ID, interval: ms(HEARTBEAT_INTERVAL), ttl: ms(HEARTBEAT_TTL) });
-for (const event of ['failing', 'recovered', 'healed', 'reconciling', 'reconciled']) {
-  owner.on(event, (what, err) => log(event, { what, error: err?.message }));
+const replica = new Replica({ redis, instance: INSTANCE_ID, intervalMs: ms(HEARTBEAT_INTERVAL), ttlMs: ms(HEARTBEAT_TTL) });
+for (const event of ['failing', 'recovered', 'healed', 'reconciled']) {
+  replica.on(event, (what, err) => log(event, { what, error: err?.message }));
 }
-owner.on('replaced', () => {
-  log('registry: replaced by a newer process with the same instance id');
-  process.exit(1);
-});
-
 const sockets = new Set();
 const devices = createServer((socket) => {
   let rest = Buffer.alloc(0), claim;
@@ -33,7 +28,7 @@ const devices = createServer((socket) => {
     claim?.release();
   });
   const hello = async (key) => {
-    claim = owner.register(key, { close: () => socket.destroy() });
+    claim = replica.register(key, { close: () => socket.destroy() });
     const late = new Promise((resolve) => setTimeout(resolve, 1000)); // it is served all the same
     await Promise.race([claim.landed.catch(() => late), late]);
     socket.write(Buffer.from([1]));
@@ -66,17 +61,22 @@ const http = createHTTP(async (request, response) => {
   response.end(JSON.stringify({ instance: INSTANCE_ID, ready: true, registry: { last_beat }, janitor: {} }));
 });
 
-process.on('SIGTERM', async () => {
+const ending = new AbortController();
+process.on('SIGTERM', () => {
   devices.close();
   for (const socket of sockets) socket.destroy();
-  await owner.stop();
-  process.exit(0);
+  ending.abort();
 });
 
 const serve = (server, what) => new Promise((resolve) => server.listen(0, '127.0.0.1', () => {
   log(what, { language: 'node', addr: '127.0.0.1:' + server.address().port });
   resolve();
 }));
-await owner.start();
+await replica.start();
 await serve(devices, 'listening for devices');
 await serve(http, 'serving HTTP');
+await replica.run(ending.signal).catch(() => {
+  log('registry: replaced by a newer process with the same instance id');
+  process.exitCode = 1;
+});
+process.exit();

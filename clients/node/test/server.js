@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import Redis from 'ioredis';
 import { createClient } from 'redis';
 
-import { now } from '../lib/table.js';
+import { now } from '../lib/clock.js';
 
 export async function startServer() {
   const port = await freePort(), dir = mkdtempSync(join(tmpdir(), 'rollcall-node-'));

@@ -7,13 +7,13 @@ import { runInNewContext } from 'node:vm';
 import Redis from 'ioredis';
 import { RESP_TYPES, createClient, createCluster, createSentinel } from 'redis';
 
-import { Clock } from '../lib/clock.js';
-import { MovedError, NoAnswerError, Owner, ReplacedError, StoppingError, TakenError } from '../lib/owner.js';
+import { Clock, now } from '../lib/clock.js';
+import { MovedError, NoAnswerError, Reader, Replica, ReplacedError, StoppingError, TakenError } from '../lib/replica.js';
 import { Connection } from '../lib/redis.js';
-import { Table, now, unword, word } from '../lib/table.js';
+import { Table, unword, word } from '../lib/table.js';
 import { clients, nobody, older, startProxy, startServer, until } from './server.js';
 
-const interval = 60, ttl = 600; // ms
+const intervalMs = 60, ttlMs = 600; // ms
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc');
@@ -32,7 +32,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     const owner = async (t, options = {}, on = {}) => {
-      const o = nobody(new Owner({ redis: client(t, server.port), prefix: `${t.name}:`, interval, ttl, ...options }));
+      const o = nobody(new Replica({ redis: client(t, server.port), prefix: `${t.name}:`, intervalMs, ttlMs, ...options }));
       for (const [event, f] of Object.entries(on)) o.on(event, f);
       t.after(() => o.stop());
       await o.start();
@@ -46,20 +46,67 @@ for (const [library, client] of Object.entries(clients)) {
       const claim = o.register('alice');
       await claim.landed;
       assert.equal(await entry(t, 'alice'), 'node-1');
-      assert.deepEqual(await o.lookup('alice'), { owner: 'node-1', alive: true });
+      assert.deepEqual(await o.lookup('alice'), { instance: 'node-1', live: true });
       assert.equal(await o.lookup('bob'), null);
       assert.deepEqual(await redis.smembers(`${t.name}:instances:roster`), ['node-1']);
       assert.deepEqual(await redis.smembers(`${t.name}:instance:devices:node-1`), ['alice']);
-      assert.equal(await o.heartbeat(), true);
-      o.unregister('alice');
+      assert.equal(await o._beat(), true);
+      claim.release();
       await until(async () => (await entry(t, 'alice')) === null);
+    });
+
+    test('answers where many are, who there is, and what each holds', async (t) => {
+      const a = await owner(t, { instance: 'node-a', ttlMs: 60_000 }), b = await owner(t, { instance: 'node-b', ttlMs: 60_000 });
+      const ids = Array.from({ length: 1200 }, (_, i) => `user-${i}`);
+      await Promise.all(ids.map((id, i) => (i < 700 ? a : b).register(id).landed));
+      await redis.hset(`${t.name}:connections:registry`, 'ghost', 'gone');
+      await redis.sadd(`${t.name}:instance:devices:node-a`, 'user-900'); // an index may say more
+      const reader = new Reader({ redis: client(t, server.port), prefix: `${t.name}:` });
+      t.after(() => reader.close());
+      for (const directory of [a, reader]) {
+        const found = await directory.lookupMany([...ids, 'ghost', 'nobody']);
+        assert.equal(found.size, 1201);
+        assert.deepEqual(ids.map((id) => found.get(id)), ids.map((_, i) => ({ instance: i < 700 ? 'node-a' : 'node-b', live: true })));
+        assert.deepEqual(found.get('ghost'), { instance: 'gone', live: false });
+        assert.deepEqual(await directory.owners(), [{ instance: 'node-a', live: true }, { instance: 'node-b', live: true }]);
+        const held = new Set();
+        for await (const id of directory.holdings('node-a')) held.add(id);
+        assert.deepEqual(held, new Set(ids.slice(0, 700)));
+      }
+      assert.equal(await redis.exists(`${t.name}:instance:heartbeat:`), 0);
+    });
+
+    test('runs until its signal aborts', async (t) => {
+      const o = nobody(new Replica({ redis: client(t, server.port), prefix: `${t.name}:`, intervalMs, ttlMs })), ending = new AbortController();
+      const ran = o.run(ending.signal), claim = o.register('alice');
+      await claim.landed;
+      ending.abort();
+      await ran;
+      assert.ok(claim.signal.reason instanceof StoppingError);
+      assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
+      await new Replica({ redis: client(t, server.port), instance: 'never' }).run(AbortSignal.abort());
+      assert.equal(await redis.exists('instance:heartbeat:never'), 0);
+    });
+
+    test('stops within its time although Redis hangs', async (t) => {
+      const proxy = await startProxy(server.port);
+      t.after(() => proxy.stop());
+      const o = await owner(t, { redis: client(t, proxy.port), intervalMs: 5000, ttlMs: 60_000, drainMs: 1000 });
+      const claim = o.register('alice');
+      await claim.landed;
+      proxy.vanish();
+      await new Promise((resolve) => setTimeout(resolve, 600)); // a look or a beat is under way
+      const began = now();
+      await o.stop();
+      assert.ok(now() - began < 2500, `${now() - began} ms`); // a call alone has three seconds
+      assert.equal(claim.signal.aborted, true);
     });
 
     test('thousands at once', async (t) => {
       const o = await owner(t, { instance: 'node-1' });
       await Promise.all(Array.from({ length: 3000 }, (_, i) => o.register(`user-${i}`).landed));
       assert.equal(await redis.hlen(`${t.name}:connections:registry`), 3000);
-      await o.unregisterAll();
+      await o.stop();
       assert.equal(await redis.hlen(`${t.name}:connections:registry`), 0);
     });
 
@@ -77,11 +124,11 @@ for (const [library, client] of Object.entries(clients)) {
     test('tells when everything is back', async (t) => {
       await redis.hset(`${t.name}:janitor:witness`, { since: 1, lost: 1, reason: 'gap' });
       const missing = []; // of the entries, at each event
-      const o = await owner(t, { instance: 'node-1', ttl: 60_000 }, { // no stall of the machine is a loss
+      const o = await owner(t, { instance: 'node-1', ttlMs: 60_000 }, { // no stall of the machine is a loss
         reconciled: async () => missing.push(2000 - (await redis.hlen(`${t.name}:connections:registry`))),
       });
       await Promise.all(Array.from({ length: 2000 }, (_, i) => o.register(`user-${i}`).landed));
-      for (let i = 0; i < 3; i++) await o.heartbeat();
+      for (let i = 0; i < 3; i++) await o._beat();
       await until(() => o.table.restored);
       assert.deepEqual(missing, [], 'nothing was lost');
       await redis.flushall();
@@ -101,7 +148,7 @@ for (const [library, client] of Object.entries(clients)) {
       await newer.landed;
       assert.equal(closed, 1);
       older.release(); // late
-      await o.heartbeat();
+      await o._beat();
       assert.equal(await entry(t, 'alice'), 'node-1');
       assert.equal(o.status().held, 1);
       assert.throws(() => o.register('bob', {}), TypeError);
@@ -115,7 +162,7 @@ for (const [library, client] of Object.entries(clients)) {
       older.release();
       await o.register('bob').landed; // in a later batch
       assert.deepEqual(await redis.hkeys(`${t.name}:connections:registry`), ['alice\ufffd', 'bob']);
-      o.unregister('alice\ud800');
+      newer.release();
       await until(async () => (await redis.hlen(`${t.name}:connections:registry`)) === 1);
     });
 
@@ -124,7 +171,7 @@ for (const [library, client] of Object.entries(clients)) {
       await older(a.register('alice'));
       await b.register('alice').landed;
       assert.equal(await entry(t, 'alice'), 'node-b');
-      await a.unregisterAll();
+      await a.stop();
       assert.equal(await entry(t, 'alice'), 'node-b');
     });
 
@@ -136,7 +183,7 @@ for (const [library, client] of Object.entries(clients)) {
       ['the newer one never answers', answers, mute, 'node-a'],
     ]) {
       test(`of two sockets at two owners the newer handshake wins: ${name}`, async (t) => {
-        const slow = { interval: 300, ttl: 60_000 }, closed = []; // no stall of the machine makes one a plain writer
+        const slow = { intervalMs: 300, ttlMs: 60_000 }, closed = []; // no stall of the machine makes one a plain writer
         const a = await owner(t, { instance: 'node-a', ...slow }), b = await owner(t, { instance: 'node-b', ...slow });
         const first = await older(a.register('alice/1 2', { close: () => closed.push('node-a'), ...one }));
         const second = b.register('alice/1 2', { close: () => closed.push('node-b'), ...other });
@@ -145,7 +192,7 @@ for (const [library, client] of Object.entries(clients)) {
         const [winner, loser, why] = wins === 'node-b' ? [second, first, MovedError] : [first, second, NoAnswerError];
         assert.ok(loser.signal.reason instanceof why, loser.signal.reason);
         for (let i = 0; i < 12; i++) { // however much the older one says
-          await new Promise((resolve) => setTimeout(resolve, slow.interval));
+          await new Promise((resolve) => setTimeout(resolve, slow.intervalMs));
           loser.touch();
           assert.equal(await entry(t, 'alice/1 2'), wins);
         }
@@ -155,7 +202,7 @@ for (const [library, client] of Object.entries(clients)) {
     }
 
     test('a registration that lands late finds the older one, and wins', async (t) => {
-      const slow = { interval: 300, ttl: 60_000 }, { run } = Connection.prototype;
+      const slow = { intervalMs: 300, ttlMs: 60_000 }, { run } = Connection.prototype;
       const a = await owner(t, { instance: 'node-a', ...slow }), b = await owner(t, { instance: 'node-b', ...slow });
       const first = await older(a.register('alice'));
       t.mock.method(Connection.prototype, 'run', async function (name, ...more) {
@@ -169,7 +216,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     test('what names an owner that does not hold it is handed back when it is asked', async (t) => {
-      const slow = { interval: 300, ttl: 60_000 }; // as above
+      const slow = { intervalMs: 300, ttlMs: 60_000 }; // as above
       const a = await owner(t, { instance: 'node-a', ...slow });
       await owner(t, { instance: 'node-b', ...slow });
       const claim = a.register('alice');
@@ -193,7 +240,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     test('an entry of a dead owner is overwritten without evidence', async (t) => {
-      const o = await owner(t, { instance: 'node-1', ttl: 300 });
+      const o = await owner(t, { instance: 'node-1', ttlMs: 300 });
       await o.register('alice').landed;
       await redis.hset(`${t.name}:janitor:beats`, 'long-gone', '1/300/1/1/0/h');
       await redis.hset(`${t.name}:connections:registry`, 'alice', 'long-gone');
@@ -201,14 +248,12 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     test('a newer process of the same id ends the older one', async (t) => {
-      const ended = [];
-      const older = await owner(t, { instance: 'node-1' }, { replaced: (err) => ended.push(err) });
+      const older = await owner(t, { instance: 'node-1' });
       const claim = older.register('alice');
       await claim.landed;
       await owner(t, { instance: 'node-1' });
-      await assert.rejects(older.ended, ReplacedError);
+      await assert.rejects(older.run(), ReplacedError);
       assert.ok(claim.signal.reason instanceof ReplacedError);
-      assert.equal(ended.length, 1);
       await until(async () => (await entry(t, 'alice')) === null, 'the newer one hands back what it does not hold');
       await assert.rejects(older.register('bob').landed);
     });
@@ -252,14 +297,14 @@ for (const [library, client] of Object.entries(clients)) {
     test('a subscription is made anew, and its loss is no loss of entries', async (t) => {
       const events = [], on = {};
       for (const event of ['failing', 'recovered', 'reconciled']) on[event] = (what) => events.push(`${event} ${what}`);
-      const a = await owner(t, { instance: 'node-a', ttl: 60_000 }, on);
+      const a = await owner(t, { instance: 'node-a', ttlMs: 60_000 }, on);
       await a.register('alice').landed;
       await redis.client('KILL', 'TYPE', 'pubsub');
       await until(() => events.length === 2);
       assert.equal(await listeners(t, 'node-a'), 1);
-      for (let i = 0; i < 3; i++) await until(() => a.heartbeat());
+      for (let i = 0; i < 3; i++) await until(() => a._beat());
       await until(() => a.table.restored);
-      await new Promise((resolve) => setTimeout(resolve, interval));
+      await new Promise((resolve) => setTimeout(resolve, intervalMs));
       assert.deepEqual(events, ['failing listen', 'recovered listen']);
     });
 
@@ -267,7 +312,7 @@ for (const [library, client] of Object.entries(clients)) {
       await redis.acl('SETUSER', 'default', '-subscribe');
       t.after(() => redis.acl('SETUSER', 'default', '+subscribe'));
       const made = async () => Number(/total_connections_received:(\d+)/.exec(await redis.info('stats'))[1]), before = await made();
-      const a = await owner(t, { instance: 'node-a', interval: 5000, ttl: 60_000 });
+      const a = await owner(t, { instance: 'node-a', intervalMs: 5000, ttlMs: 60_000 });
       assert.match(a.status().failing.listen, /NOPERM/);
       await a.register('alice').landed;
       await new Promise((resolve) => setTimeout(resolve, 1200)); // two tenths of an interval
@@ -275,7 +320,7 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     test('one that stops while it starts leaves no connection behind', async (t) => {
-      const o = new Owner({ redis: client(t, server.port) });
+      const o = new Replica({ redis: client(t, server.port) });
       o.start();
       o.start();
       await o.stop();
@@ -287,7 +332,7 @@ for (const [library, client] of Object.entries(clients)) {
       const proxy = await startProxy(server.port);
       t.after(() => proxy.stop());
       proxy.silent = true;
-      const options = { redis: client(t, proxy.port), instance: 'node-a', drain: 0 };
+      const options = { redis: client(t, proxy.port), instance: 'node-a', drainMs: 0 };
       const back = new Set();
       const a = await owner(t, options, { recovered: (what) => back.add(what) });
       assert.ok('heartbeat' in a.status().failing);
@@ -306,37 +351,35 @@ for (const [library, client] of Object.entries(clients)) {
     test('a loss whose only sign was in an answer that never arrived is made good', async (t) => {
       const proxy = await startProxy(server.port), beats = `${t.name}:janitor:beats`;
       t.after(() => proxy.stop());
-      let reconciling = 0;
-      const options = { redis: client(t, proxy.port), instance: 'node-1', interval: 1000, ttl: 60_000, drain: 0 };
-      const o = await owner(t, options, { reconciling: () => reconciling++ });
+      const options = { redis: client(t, proxy.port), instance: 'node-1', intervalMs: 1000, ttlMs: 60_000, drainMs: 0 };
+      const o = await owner(t, options), all = t.mock.method(o.table, 'checkAll').mock;
       await Promise.all(['a', 'b'].map((key) => o.register(key).landed));
-      await o.heartbeat(); // from now on Redis knows the script
-      reconciling = 0;
+      await o._beat(); // from now on Redis knows the script
+      all.resetCalls();
       proxy.loseAnswers();
       await redis.hdel(`${t.name}:connections:registry`, 'a');
       await redis.del(beats);
       await until(() => redis.exists(beats)); // written anew, which no later answer shows
-      await until(() => reconciling > 0);
+      await until(() => all.callCount() > 0);
       await until(async () => (await entry(t, 'a')) === 'node-1');
     });
 
     test('a loss while nobody listened is made good when somebody does', async (t) => {
-      let reconciling = 0;
-      const options = { instance: 'node-1', interval: 1000, ttl: 60_000 };
-      const o = await owner(t, options, { reconciling: () => reconciling++ });
+      const options = { instance: 'node-1', intervalMs: 1000, ttlMs: 60_000 };
+      const o = await owner(t, options), all = t.mock.method(o.table, 'checkAll').mock;
       await Promise.all(['a', 'b'].map((key) => o.register(key).landed));
-      await o.heartbeat();
-      reconciling = 0;
+      await o._beat();
+      all.resetCalls();
       await redis.hdel(`${t.name}:connections:registry`, 'a');
       await redis.hset(`${t.name}:janitor:witness`, 'last', 1, 'lost', 1);
-      await until(() => reconciling > 0);
+      await until(() => all.callCount() > 0);
       await until(async () => (await entry(t, 'a')) === 'node-1');
     });
 
     test('a blocked event loop is not a silent Redis', async (t) => {
-      const o = await owner(t, { instance: 'node-1', ttl: 60_000 }), failed = [];
+      const o = await owner(t, { instance: 'node-1', ttlMs: 60_000 }), failed = [];
       o.on('failing', (what) => failed.push(what));
-      const beat = o.heartbeat();
+      const beat = o._beat();
       await new Promise(setImmediate); // the beat is on its way
       for (const end = performance.now() + 3100; performance.now() < end; );
       assert.equal(await beat, true);
@@ -358,7 +401,7 @@ for (const [library, client] of Object.entries(clients)) {
 
     test('a registration while the last batch ends is written', async (t) => {
       let bob;
-      const o = await owner(t, { instance: 'node-1', interval: 5000, ttl: 60_000 }, { // no check wakes the writer
+      const o = await owner(t, { instance: 'node-1', intervalMs: 5000, ttlMs: 60_000 }, { // no check wakes the writer
         async reconciled() {
           await null;
           bob = o.register('bob');
@@ -458,28 +501,30 @@ test('settings that are wrong are refused by name', () => {
   const nodes = [{ host: '127.0.0.1', port: 1 }];
   const wrong = [{}, new Redis.Cluster(nodes, { lazyConnect: true }), createCluster({ rootNodes: [{ url: 'redis://127.0.0.1' }] }),
     createSentinel({ name: 'x', sentinelRootNodes: nodes })];
-  for (const redis of wrong) assert.throws(() => new Owner({ redis }), /redis: expected/);
-  assert.throws(() => new Owner({ redis: client, instance: 'a b' }), /instance: expected/);
-  assert.throws(() => new Owner({ redis: client, interval: 1000, ttl: 2000 }), /ttl: expected/);
+  for (const redis of wrong) assert.throws(() => new Replica({ redis }), /redis: expected/);
+  assert.throws(() => new Replica({ redis: client, instance: 'a b' }), /instance: expected/);
+  assert.throws(() => new Replica({ redis: client, intervalMs: 1000, ttlMs: 2000 }), /ttlMs: expected/);
+  assert.throws(() => new Replica({ redis: client, interval: 30, ttl: 90 }), /^TypeError: interval: no such option.*intervalMs/);
+  assert.throws(() => new Reader({ redis: client, instance: 'a' }), TypeError);
 });
 
 test('an error of several addresses has a message', async (t) => {
   const addresses = [{ address: '127.0.0.1', family: 4 }, { address: '::1', family: 6 }];
   const socket = { host: 'several', port: 1, lookup: (host, options, call) => call(null, addresses) };
-  const o = new Owner({ redis: createClient({ socket }) });
+  const o = new Replica({ redis: createClient({ socket }) });
   t.after(() => o.stop());
   await o.start();
   assert.match(o.status().failing.connection, /ECONNREFUSED/);
 });
 
 test('a start after the stop returns', async () => {
-  const o = new Owner({ redis: new Redis({ lazyConnect: true }) });
+  const o = new Replica({ redis: new Redis({ lazyConnect: true }) });
   await o.stop();
   await o.start();
 });
 
 test('a key that is too long is refused', async () => {
-  const o = nobody(new Owner({ redis: new Redis({ lazyConnect: true }) }));
+  const o = nobody(new Replica({ redis: new Redis({ lazyConnect: true }) }));
   await assert.rejects(o.register('x'.repeat(1025)).landed, /1024 bytes/);
   assert.equal(o.status().held, 0);
 });
@@ -494,8 +539,8 @@ test('words', () => {
 });
 
 test('a handshake of before the machine was suspended overwrites nothing', (t) => {
-  const table = new Table('a', interval, ttl), made = now(), wall = Date.now();
-  table.register({ made, end() {} }, 'k');
+  const table = new Table('a', intervalMs, ttlMs), made = now(), wall = Date.now();
+  table.register({ id: 'k', made, end() {} });
   t.mock.method(Date, 'now', () => wall + 60_000); // the other clock stood still
   const batch = table.next();
   assert.deepEqual([batch.register.length, batch.heal.length], [0, 1]);
@@ -504,13 +549,13 @@ test('a handshake of before the machine was suspended overwrites nothing', (t) =
 });
 
 test('a call of unknown fate may land after a suspension', (t) => {
-  const table = new Table('a', interval, ttl), claim = { made: now(), at: null, end() {} }, wall = Date.now();
-  table.register(claim, 'k');
+  const table = new Table('a', intervalMs, ttlMs), claim = { id: 'k', made: now(), at: null, end() {} }, wall = Date.now();
+  table.register(claim);
   table.wrote(table.next().register, null, new Error('no answer'));
   t.mock.method(Date, 'now', () => wall + 3_600_000);
   table.release(claim);
   table.wrote(table.next().release, { foreign: new Map() }, null);
-  assert.ok(table.devices.has('k'));
+  assert.ok(table.holdings.has('k'));
 });
 
 test('settings of the client that would break the owner are not taken over', async (t) => {
@@ -522,11 +567,11 @@ test('settings of the client that would break the owner are not taken over', asy
   t.after(() => server.stop());
   for (const redis of clients) {
     redis.on('error', () => {});
-    const o = nobody(new Owner({ redis, interval, ttl }));
+    const o = nobody(new Replica({ redis, intervalMs, ttlMs }));
     t.after(() => o.stop());
     await o.start();
     await o.register('alice').landed;
-    assert.deepEqual(await o.lookup('alice'), { owner: o.instance, alive: true });
+    assert.deepEqual(await o.lookup('alice'), { instance: o.instance, live: true });
     await server.kill();
     await until(() => 'heartbeat' in o.status().failing);
     await server.start();
