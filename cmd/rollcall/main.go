@@ -16,7 +16,7 @@ const exitsNo = exits + " 3: the answer is no."
 func verbs() []*cli.Command {
 	return []*cli.Command{
 		status(), find(), why(), list(), log(), events(), doctor(), debug(), verify(),
-		pause(), resume(), resign(), sweep(), restore(), waitFor(),
+		pause(), resume(), resign(), sweep(), restore(), waitFor(), acl(),
 	}
 }
 
@@ -41,7 +41,8 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall sweep         runs a pass now, or tells what it would do
   rollcall restore ID    puts back what a rule with a bin took; --last: the last pass
   rollcall resign        has another replica lead
-  rollcall wait          ends when the fleet is as asked for`,
+  rollcall wait          ends when the fleet is as asked for
+  rollcall acl           the rights that a service of your own needs`,
 		Notes:    exitsNo,
 		Commands: verbs(),
 	}

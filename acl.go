@@ -1,0 +1,44 @@
+package rollcall
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rollcall-redis/rollcall/guard"
+)
+
+// ACL returns the rights that a replica with its janitor needs of Redis, and no others: the rules of
+// `ACL SETUSER name on >password ...` for a fleet with this prefix in this database. With
+// Partitions above 1 give every key and channel of the prefix's hash tag instead.
+//
+// A replica that lacks one of them works as far as it can, and says in the log, and in Ready, which
+// command on which key was refused.
+func ACL(prefix string, db int) []string {
+	keys := guard.Layout{Prefix: prefix}
+	term, tag := "{"+keys.Lease()+"}", ""
+	if keys.OneSlot() {
+		term = keys.Lease()
+	}
+	if db > 0 {
+		tag = fmt.Sprintf("db%d:", db)
+	}
+	aside := func(name string) string { return name + ":aside:*" } // for a key of another type in its place
+	rules := []string{"&" + tag + keys.Heartbeat("*"), "&" + tag + term + ":released"}
+	for _, key := range []string{
+		keys.Registry(), keys.Heartbeat("*"), keys.Devices("*"), keys.Roster(), keys.Beats(), aside(keys.Beats()),
+		keys.Lease(), term + ":epoch", aside(term), keys.Contenders(), keys.Witness(), aside(keys.Witness()), keys.Never(),
+		keys.Paused(), keys.Log(), aside(keys.Log()), keys.Timeline(), keys.Partitions(),
+	} {
+		rules = append(rules, "~"+key)
+	}
+	for command := range strings.FieldsSeq(commands) {
+		rules = append(rules, "+"+command)
+	}
+	return rules
+}
+
+// commands without those that a Redis Cluster's client runs beside them.
+const commands = `hello ping select info time eval evalsha eval_ro evalsha_ro multi exec publish subscribe unsubscribe
+	type exists del unlink rename pttl pexpire get getrange set
+	hget hmget hset hdel hincrby hgetall hlen hscan sadd srem scard smembers sscan
+	xadd xrange xrevrange xlen xtrim xinfo|stream memory|usage`

@@ -1,0 +1,138 @@
+package rollcall_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/rollcalltest"
+)
+
+// limited is a replica's user on a Redis of its own.
+type limited struct {
+	*redistest.Server
+	admin *redis.Client
+	db    int
+}
+
+func (l limited) may(t *testing.T, rules ...string) {
+	t.Helper()
+	args := []any{"ACL", "SETUSER", "embedder", "reset", "on", ">secret"}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
+	require.NoError(t, l.admin.Do(t.Context(), args...).Err())
+}
+
+func (l limited) options() *redis.Options {
+	return &redis.Options{Addr: l.Addr(), Username: "embedder", Password: "secret", DB: l.db, DisableIdentity: true}
+}
+
+func (l limited) replica(t *testing.T, prefix, id string) (*rollcall.Replica, func()) {
+	t.Helper()
+	r, err := rollcall.New(rollcall.Config{
+		Redis: l.options(), Prefix: prefix, Instance: id, Interval: 200 * time.Millisecond, TTL: time.Second, Drain: time.Second,
+		Logger: slog.New(slog.DiscardHandler), Janitor: rollcall.Janitor{ScanEvery: 300 * time.Millisecond, LeaseTTL: 3 * time.Second},
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	running := pool.New()
+	running.Go(func() { _ = r.Run(ctx) })
+	<-r.Started()
+	return r, func() { stop(); running.Wait() }
+}
+
+// A life of two replicas, in which everything happens that Redis is asked for.
+func (l limited) live(t *testing.T, prefix string) {
+	t.Helper()
+	ctx := t.Context()
+	eventually := func(what string, cond func() bool) {
+		t.Helper()
+		require.Eventually(t, cond, 30*time.Second, 10*time.Millisecond, what)
+	}
+	entry := func(id string) string { return l.admin.HGet(ctx, prefix+"connections:registry", id).Val() }
+	a, stopA := l.replica(t, prefix, "a")
+	b, stopB := l.replica(t, prefix, "b")
+	defer stopA()
+	defer stopB()
+	older := a.Register("alice", rollcalltest.NoSocket)
+	require.NoError(t, older.Wait(ctx))
+	require.NoError(t, b.Register("alice", rollcalltest.NoSocket).Wait(ctx))
+	eventually("the older one ends", func() bool { return older.Err() != nil })
+	bob := a.Register("bob", rollcalltest.NoSocket)
+	require.NoError(t, bob.Wait(ctx))
+	require.NoError(t, l.admin.HDel(ctx, prefix+"connections:registry", "bob").Err())
+	eventually("bob is back", func() bool { return entry("bob") == "a" })
+	_, err := b.LookupMany(ctx, []string{"alice", "bob"})
+	require.NoError(t, err)
+	_, err = b.Owners(ctx)
+	require.NoError(t, err)
+	for _, err := range b.Holdings(ctx, "a") {
+		require.NoError(t, err)
+	}
+	eventually("somebody leads", func() bool {
+		for _, r := range []*rollcall.Replica{a, b} {
+			_, err := r.Sweep(ctx, janitor.Request{})
+			if err == nil {
+				return true
+			}
+		}
+		return false
+	})
+	require.NoError(t, a.Pause(ctx, janitor.Pause{Until: time.Now().Add(time.Minute), Why: "a test"}))
+	require.NoError(t, a.Resume(ctx))
+	require.NoError(t, a.Ready())
+	eventually("it resigns", func() bool { return a.Resign(ctx) == nil || b.Resign(ctx) == nil })
+	bob.Release()
+	eventually("bob is out", func() bool { return entry("bob") == "" })
+}
+
+func (l limited) refusals(t *testing.T) (found []string) {
+	t.Helper()
+	log, err := l.admin.Do(t.Context(), "ACL", "LOG", "100").Slice()
+	require.NoError(t, err)
+	for _, e := range log {
+		m, is := e.(map[any]any)
+		require.True(t, is, e)
+		found = append(found, fmt.Sprint(m["reason"], " ", m["object"], " ", m["context"]))
+	}
+	return found
+}
+
+func TestTheRightsOfAnEmbedderAreEnough(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		prefix string
+		db     int
+	}{{"", 0}, {"chat:", 2}, {"{chat}:", 0}} {
+		t.Run(fmt.Sprint(c.prefix, c.db), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			o := server.Options()
+			o.DB = c.db
+			l := limited{server, redis.NewClient(o), c.db}
+			t.Cleanup(func() { _ = l.admin.Close() })
+			l.may(t, rollcall.ACL(c.prefix, c.db)...)
+			defer func() { require.Empty(t, l.refusals(t)) }()
+			l.live(t, c.prefix)
+		})
+	}
+}
+
+func TestThePageHasTheRightsOfAnEmbedder(t *testing.T) {
+	t.Parallel()
+	rules := []any{"on", ">PASSWORD"}
+	for _, rule := range rollcall.ACL("", 0) {
+		rules = append(rules, rule)
+	}
+	require.Equal(t, rules, redistest.User(t, "docs/redis.md", "embedder"))
+}
