@@ -66,6 +66,7 @@ var fixed = []expected{
 	{"resign", cli.ExitUsage, "--http: expected URLs of replicas"},
 	{"wait", cli.ExitUsage, "expected one of --leader, --converged and --gone ID"},
 	{"restore", cli.ExitUsage, "expected one of: ids"},
+	{"acl", cli.ExitOK, "^redis-cli ACL SETUSER rollcall on "},
 }
 
 func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
