@@ -159,7 +159,7 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 			"DATABASE_PASSWORD_FILE: expected a DATABASE_URL without a password"},
 		"no file": {[]string{"DATABASE_URL=postgres://u@h/d", "DATABASE_PASSWORD_FILE=/geheim"},
 			"DATABASE_PASSWORD_FILE: expected the path of a file that can be used"},
-		"a Cluster without a tag":     {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected one with a hash tag, such as {availability}:"},
+		"a Cluster without a tag": {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected one with a hash tag, such as {availability}:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
