@@ -50,10 +50,10 @@ type finding struct {
 	by      int       // index of the sign of life that keeps it, plus 1; 0: none
 	at      time.Time // start of the look, by the server's clock
 
-	value     map[fieldPath]any // fields that the rule reads, and that it has
-	misread   bool              // what should be a time is none
-	firstSeen bool              // its age counts from its mark
-	doubted   bool              // so does this one's: its age comes from its expiry
+	value     map[string]any // fields that the rule reads, and that it has
+	misread   bool           // what should be a time is none
+	firstSeen bool           // its age counts from its mark
+	doubted   bool           // so does this one's: its age comes from its expiry
 	// Of a condemned one:
 	fingerprint  string
 	observations []observation

@@ -301,9 +301,7 @@ func (r *rig) exists(name string) bool {
 // become gives the first rule another meaning.
 func (r *rig) become(rule rules.Rule) {
 	r.Helper()
-	is, err := compile(rule.WithDefaults())
-	require.NoError(r, err)
-	*r.set.rules[0] = *is
+	*r.set.rules[0] = *compile(rule.WithDefaults())
 }
 
 // goes is the step in which a key is compared and goes.

@@ -1,8 +1,6 @@
 package orphan
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,43 +13,32 @@ type rule struct {
 	key      *rules.Template   // of Keys, or of what has the Members
 	member   *rules.Template   // of Members.As; nil: candidates are keys
 	premises []*rules.Template // of UnlessLost, those that are asked for each candidate
-	bind     map[string]fieldPath
+	bind     map[string]string
 	life     []sign
 	over     *sign
 	age      *rules.Template
-	fields   []fieldPath // of the candidate's value that are read
-	meaning  string      // digest of all that judges; a mark made with another one does not count
+	fields   []string // of the candidate's value that are read
+	meaning  string   // digest of all that judges; a mark made with another one does not count
 }
 
-// fieldPath is dotted: "player.id".
-type fieldPath string
-
-func toPath(field string) fieldPath { return fieldPath(strings.TrimPrefix(field, ".")) }
+// toPath returns a dotted path: "player.id".
+func toPath(field string) string { return strings.TrimPrefix(field, ".") }
 
 type sign struct {
 	rules.Place // also of kind missing or no_expiry
 	key, of     *rules.Template
-	field       fieldPath
+	field       string
 }
 
-func compile(of rules.Rule) (r *rule, err error) {
-	r = &rule{Rule: of, bind: map[string]fieldPath{}}
-	read := func(text string) *rules.Template {
-		t, wrong := rules.ParseTemplate(text, text == of.Keys && of.Of != "")
-		if wrong != nil && err == nil {
-			err = fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
-		}
+// compile is for rules that are without fault.
+func compile(of rules.Rule) *rule {
+	r := &rule{Rule: of, bind: map[string]string{}}
+	read := func(text string) *rules.Template { // nil for ""
+		t, _ := rules.ParseTemplate(text, text == of.Keys && of.Of != "")
 		return t
 	}
 	compiled := func(p rules.Place) sign {
-		s := sign{Place: p, field: toPath(p.Field)}
-		if p.Key != "" {
-			s.key = read(p.Key)
-		}
-		if p.Of != "" {
-			s.of = read(p.Of)
-		}
-		return s
+		return sign{Place: p, key: read(p.Key), of: read(p.Of), field: toPath(p.Field)}
 	}
 	name := of.Keys
 	if of.Members != nil {
@@ -63,9 +50,8 @@ func compile(of rules.Rule) (r *rule, err error) {
 	r.key = read(name).With(of.Only)
 	r.UnlessLost = nil
 	for _, ref := range of.UnlessLost {
-		t, wrong := rules.ParseTemplate(ref.Exists, false)
-		if wrong == nil && of.Asked(ref) {
-			r.premises = append(r.premises, t)
+		if of.Asked(ref) {
+			r.premises = append(r.premises, read(ref.Exists))
 		} else {
 			r.UnlessLost = append(r.UnlessLost, ref)
 		}
@@ -89,10 +75,7 @@ func compile(of rules.Rule) (r *rule, err error) {
 		r.over = &s
 	}
 	if a := of.MinAge; a != nil {
-		if a.Key != "" {
-			r.age = read(a.Key)
-		}
-		if a.Field != "" {
+		if r.age = read(a.Key); a.Field != "" {
 			r.fields = append(r.fields, toPath(a.Field))
 		}
 	}
@@ -104,12 +87,8 @@ func compile(of rules.Rule) (r *rule, err error) {
 	slices.Sort(r.fields)
 	r.fields = slices.Compact(r.fields)
 	of.Category, of.Delete, of.Cap, of.Bin = "", false, 0, 0
-	judges, wrong := json.Marshal(of)
-	if wrong != nil {
-		return nil, fmt.Errorf("orphan: rule %q: %w", of.Name, wrong)
-	}
-	r.meaning = digest(string(judges))
-	return r, err
+	r.meaning = digest(jsonOf(of))
+	return r
 }
 
 func (r *rule) signs() []sign {

@@ -109,8 +109,8 @@ end
 local own = {}
 
 -- IDENTITY: what a key, or a member of it, is, in one text: its type, expiry, number of elements or
--- bytes, and content: a digest, or 'large', or 'used' by a reader within ms, or 'beyond' what can be
--- compared. A missing one is 'none'.
+-- bytes, and content: a digest, or 'large', or 'used' by a reader within ms, or 'beyond' what can
+-- be compared. A missing one is 'none'.
 function own.IDENTITY(key, ms, member)
   local is = ask('TYPE', key)
   is = type(is) == 'table' and is.ok or is
@@ -149,7 +149,7 @@ function own.FIELDS(key, ...)
   return select('#', ...) == 0 and {} or ask('HMGET', key, ...)
 end
 
--- LISTED: 1 if a list has an element, else false. LPOS visits elements one by one, so it is bounded.
+-- LISTED: 1 if a list has an element, else false. LPOS visits elements one by one: it is bounded.
 function own.LISTED(key, element)
   local n = ask('LLEN', key)
   spent = spent + math.min(n, most_list) / 25
@@ -162,7 +162,7 @@ end
 local function probe(question, ...)
   spent = spent + 6
   local _, said = pcall(own[question], ...)
-  return said
+  return said == nil and '-no answer' or said -- nil would end the list of answers
 end
 
 -- element(value): the text of this element in an array.

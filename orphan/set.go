@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,10 +76,7 @@ func New(c Config) (*Set, error) {
 		due: map[string]time.Time{}, asked: map[string]Result{},
 	}
 	for _, each := range rules.Companions(c.Rules) {
-		r, err := compile(each.WithDefaults())
-		if err != nil {
-			return nil, err
-		}
+		r := compile(each.WithDefaults())
 		if len(r.collections()) > 0 && c.Source == nil {
 			return nil, fmt.Errorf("orphan: rule %q asks MongoDB, and there is no Source", r.Name)
 		}
@@ -283,7 +281,7 @@ func (m *metrics) begin(r *rule) {
 	} {
 		m.kept.WithLabelValues(r.Name, reason)
 	}
-	for _, reason := range []string{heldLost, heldSource, heldMassFailure} {
+	for _, reason := range ownReasons {
 		m.held.WithLabelValues(r.Name, reason)
 	}
 }
@@ -301,8 +299,7 @@ func (m *metrics) register(reg prometheus.Registerer) error {
 }
 
 func (m *metrics) passed(r *Result) {
-	switch r.Reason {
-	case heldLost, heldSource, heldMassFailure:
+	if slices.Contains(ownReasons, r.Reason) {
 		m.held.WithLabelValues(r.Rule, r.Reason).Inc()
 	}
 	if r.Outcome != "done" {

@@ -36,7 +36,7 @@ func TestAllRulesOfACycleShareOneWalk(t *testing.T) {
 			hits := seen.hits
 			_, err := r.set.Plan(t.Context(), 1)
 			require.NoError(t, err)
-			require.LessOrEqual(t, seen.hits-hits, hits+1, "so does a plan")
+			require.Less(t, seen.hits-hits, 3*hits, "so does a plan, in smaller pages")
 			return hits
 		}
 		for i := range 20 {

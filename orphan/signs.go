@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
 // signs goes on with undecided candidates: most are decided by the first sign.
@@ -112,7 +114,7 @@ func (l *looking) place(f *finding, s *sign, what, of string, answer *redis.Cmd)
 			f.keep(unknown, "%s has no %s that can be read in a JSON object", what, s.field)
 			return
 		}
-		what += string(s.field)
+		what += s.field
 	}
 	at, read := readTime(is, s.Unit)
 	switch age := f.at.Sub(at); {
@@ -141,16 +143,7 @@ func textIn(answer *redis.Cmd) (text string, ok bool) {
 }
 
 func (l *looking) channels(ctx context.Context, s *sign) error {
-	var names []string
-	of := map[string][]*finding{}
-	for f := range l.undecided {
-		if name, ok := l.expand(f, s.key); ok {
-			if of[name] == nil {
-				names = append(names, name)
-			}
-			of[name] = append(of[name], f)
-		}
-	}
+	names, of := l.by(s.key)
 	for part := range slices.Chunk(names, pipelined) {
 		var found map[string]int64
 		err := l.Call(ctx, func(ctx context.Context) (err error) {
@@ -180,24 +173,22 @@ func (l *looking) channels(ctx context.Context, s *sign) error {
 	return nil
 }
 
+// by expands a template for each candidate, and returns the names with those that have them.
+func (l *looking) by(t *rules.Template) (names []string, of map[string][]*finding) {
+	of = map[string][]*finding{}
+	for f := range l.undecided {
+		if name, ok := l.expand(f, t); ok {
+			of[name] = append(of[name], f)
+		}
+	}
+	return sorted(of), of
+}
+
 // documents reports for each candidate whether all conditions hold. In evidence of an end, a
 // condition that fails is the better reason to keep, and comes first.
 func (l *looking) documents(ctx context.Context, s *sign, told func(f *finding, hold bool)) error {
-	of := map[string][]*finding{}
-	q := Query{Collection: s.Mongo.Collection, ObjectIDs: l.objectIDs(s)}
-	for f := range l.undecided {
-		id, ok := l.expand(f, s.of)
-		if !ok {
-			continue
-		}
-		if q.ObjectIDs {
-			id = strings.ToLower(id)
-		}
-		if of[id] == nil {
-			q.IDs = append(q.IDs, id)
-		}
-		of[id] = append(of[id], f)
-	}
+	ids, of := l.by(s.of)
+	q := Query{Collection: s.Mongo.Collection, IDs: ids, ObjectIDs: l.objectIDs(s)}
 	if len(q.IDs) == 0 {
 		return nil
 	}

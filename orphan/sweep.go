@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,9 @@ const (
 	heldSource      = "source"
 	heldMassFailure = proof.MassFailure
 )
+
+// ownReasons are those of the rule itself.
+var ownReasons = []string{heldLost, heldSource, heldMassFailure}
 
 // Reasons to keep a condemned candidate for now.
 const (
@@ -93,7 +97,9 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 	if errors.Is(err, errSource) {
 		err = x.hold(heldSource, err.Error())
 	}
-	if full && !shown && err != nil && !heldByRule(err) {
+	x.r.Duration = time.Since(begun)
+	s.set.conclude(ctx, x.r, err)
+	if full && !shown && err != nil && !slices.Contains(ownReasons, x.r.Reason) {
 		s.nextFull = time.Time{}
 	} else {
 		x.makeRoom()
@@ -103,8 +109,6 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		}
 		p.RunAgain(next)
 	}
-	x.r.Duration = time.Since(begun)
-	s.set.conclude(ctx, x.r, err)
 	if p.Requested() {
 		s.set.answer(x.r)
 	}
@@ -115,11 +119,6 @@ func (s *sweep) Run(ctx context.Context, p *janitor.Pass) error {
 		err = cmp.Or(err, x.notePass(ctx))
 	}
 	return err
-}
-
-func heldByRule(err error) bool {
-	held, ok := errors.AsType[*janitor.HeldError](err)
-	return ok && (held.Reason == heldLost || held.Reason == heldSource || held.Reason == heldMassFailure)
 }
 
 func (x *pass) run(ctx context.Context, full bool) error {

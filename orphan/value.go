@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,8 +57,8 @@ const longText = 4 << 10
 
 // fieldsOf picks the fields of an object that it has: the rest could be of any size. One that is
 // neither text, number nor boolean, or that holds half a surrogate pair, is nil.
-func fieldsOf(object map[string]any, paths ...fieldPath) map[fieldPath]any {
-	picked := map[fieldPath]any{}
+func fieldsOf(object map[string]any, paths ...string) map[string]any {
+	picked := map[string]any{}
 	for _, at := range paths {
 		value, has := lookUp(object, at)
 		if !has {
@@ -80,8 +82,8 @@ func fieldsOf(object map[string]any, paths ...fieldPath) map[fieldPath]any {
 }
 
 // lookUp finds a field. A value that is not an object lacks none.
-func lookUp(object map[string]any, at fieldPath) (value any, has bool) {
-	name, rest, deeper := strings.Cut(string(at), ".")
+func lookUp(object map[string]any, at string) (value any, has bool) {
+	name, rest, deeper := strings.Cut(at, ".")
 	value, has = object[name]
 	inner, is := value.(map[string]any)
 	if !has || !deeper {
@@ -90,7 +92,7 @@ func lookUp(object map[string]any, at fieldPath) (value any, has bool) {
 	if !is {
 		return nil, true
 	}
-	return lookUp(inner, fieldPath(rest))
+	return lookUp(inner, rest)
 }
 
 // Only times between these are believed: a rating, or seconds instead of milliseconds, is not a
@@ -151,23 +153,11 @@ func holds(c rules.Condition, d Document, now time.Time) (holds, known bool) {
 		known = ok && believed(at) // a zero time means none, in whatever language it was written
 		return known && !at.Add(c.Before).After(now), known
 	}
-	var text string
-	switch v := value.(type) {
-	case string:
-		text = v
-	case int64:
-		text = strconv.FormatInt(v, 10)
-	case bool:
-		text = strconv.FormatBool(v)
-	default:
-		return false, false
+	switch value.(type) {
+	case string, int64, bool:
+		return slices.Contains(c.In, fmt.Sprint(value)), true
 	}
-	for _, one := range c.In {
-		if one == text {
-			return true, true
-		}
-	}
-	return false, true
+	return false, false
 }
 
 // readValues reads what the rule reads of its candidates, unless that is large. Most texts are
@@ -187,7 +177,7 @@ func (l *looking) readValues(ctx context.Context) error {
 			q.args = append(q.args, f.member)
 		case l.Read == "hash":
 			for _, at := range l.fields {
-				q.args = append(q.args, string(at))
+				q.args = append(q.args, at)
 			}
 		default:
 			q.args[0] = "READ"
@@ -222,7 +212,7 @@ func (l *looking) readValue(f *finding, values []any, err error) {
 		f.keep(unreadable, "%v", err)
 		return
 	case l.Read == "hash":
-		f.value = map[fieldPath]any{}
+		f.value = map[string]any{}
 		for i, each := range values {
 			if text, ok := each.(string); ok && len(text) <= longText {
 				f.value[l.fields[i]] = text

@@ -138,15 +138,40 @@ func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func(
 	if err := r.checkCompact(ctx, c, key); err != nil {
 		return err
 	}
-	members := &members{rule: r, key: key, named: true}
+	var pages proof.Pages
+	named := r.Members.Hash != "" // HSCAN NOVALUES: Redis 7.4
+	scan := func(ctx context.Context, cursor uint64) *redis.ScanCmd {
+		client, size := c.Client(), pages.Next(c.PageSize())
+		switch {
+		case named:
+			return client.HScanNoValues(ctx, key, cursor, "", size)
+		case r.Members.Hash != "":
+			return client.HScan(ctx, key, cursor, "", size)
+		case r.Members.Set != "":
+			return client.SScan(ctx, key, cursor, "", size)
+		}
+		return client.ZScan(ctx, key, cursor, "", size)
+	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		var some []*candidate
+		var found []string
 		err := c.Call(ctx, func(ctx context.Context) (err error) {
-			some, cursor, err = members.scan(ctx, c, cursor)
+			cmd := scan(ctx, cursor)
+			if named && cmd.Err() != nil && together.Answered(cmd.Err()) {
+				named = false
+				cmd = scan(ctx, cursor)
+			}
+			found, cursor, err = cmd.Result()
 			return err
 		})
 		if err != nil {
 			return err
+		}
+		pages.Read(found)
+		var some []*candidate
+		for i, name := range found {
+			if named || r.Members.Set != "" || i%2 == 0 {
+				some = append(some, r.ofMember(key, name))
+			}
 		}
 		if err := page(some); err != nil {
 			return err
@@ -155,44 +180,11 @@ func (r *rule) walkMembers(ctx context.Context, c caller, key string, page func(
 	return nil
 }
 
-type members struct {
-	*rule
-	key   string
-	pages proof.Pages
-	named bool // HSCAN NOVALUES: Redis 7.4
-}
-
-func (m *members) scan(ctx context.Context, c caller, cursor uint64) (some []*candidate, next uint64, err error) {
-	var found []string
-	each, client, size := 2, c.Client(), m.pages.Next(c.PageSize())
-	switch {
-	case m.Members.ZSet != "":
-		found, next, err = client.ZScan(ctx, m.key, cursor, "", size).Result()
-	case m.Members.Set != "":
-		each = 1
-		found, next, err = client.SScan(ctx, m.key, cursor, "", size).Result()
-	case m.named:
-		each = 1
-		found, next, err = client.HScanNoValues(ctx, m.key, cursor, "", size).Result()
-		if err != nil && together.Answered(err) {
-			m.named = false
-			return m.scan(ctx, c, cursor)
-		}
-	default:
-		found, next, err = client.HScan(ctx, m.key, cursor, "", size).Result()
-	}
-	m.pages.Read(found)
-	for i := 0; i < len(found); i += each {
-		some = append(some, m.ofMember(m.key, found[i]))
-	}
-	return some, next, err
-}
-
 // walks shares walks through the keyspace: SCAN makes Redis visit every key, whatever its pattern.
 //
 // A walk is a chain of pages. The rider that comes to its end reads the next one, so one that fails
-// or leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that exist
-// from its beginning to its end.
+// or leaves stops no other. Nobody joins a walk that has begun: SCAN only guarantees keys that
+// exist from its beginning to its end.
 type walks struct {
 	mu       sync.Mutex
 	coming   int // passes that have not joined their walk yet

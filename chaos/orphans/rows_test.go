@@ -27,7 +27,6 @@ func matrix() []row {
 	return []row{
 		{name: "NoFault", fault: func(*world) {}},
 		{name: "LeaderKilledBeforeTheDelete", short: true, fault: leaderKilled(failpoint.BeforeScript)},
-		{name: "LeaderKilledOpening", fault: leaderKilled(failpoint.Opening)},
 		{name: "LeaderStoppedPastItsLease", short: true, fault: leaderStopped},
 		{name: "WorkersKilledInTurn", fault: killedInTurn},
 		{name: "RedisRestartedWithItsFile", fault: restarted(true)},

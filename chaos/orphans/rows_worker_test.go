@@ -5,15 +5,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 )
 
-// leaderKilled kills the leader at a point, as it works on orphans, or leads next.
+// leaderKilled kills the leader at a point, as it works on orphans.
 func leaderKilled(at failpoint.Name) func(w *world) {
 	return func(w *world) {
-		leader, other := w.leader()
+		leader, _ := w.leader()
 		leak := w.backend.leak()
-		if at == failpoint.Opening { // the leader has done so already: the other will
-			w.kill(leader)
-			leader = other
-		}
 		leader.Failpoints.Arm(w.T, at, "kill")
 		leader.Failpoints.Wait(w.T, at)
 		<-leader.Done()

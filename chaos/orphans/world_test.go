@@ -119,12 +119,6 @@ func (w *world) leader() (leader, other *worker) {
 	return leader, other
 }
 
-// kill kills a worker. What it had counted goes with it.
-func (w *world) kill(k *worker) {
-	w.killed[k.ID] = true
-	k.Kill()
-}
-
 // meddle does something by the test's own hand, which the oracle does not judge.
 func (w *world) meddle(what string, do func(p redis.Pipeliner)) {
 	w.Helper()

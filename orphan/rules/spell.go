@@ -10,27 +10,18 @@ import (
 // spelledByte is a byte that is not text, in templates, marks, reports and the log.
 var spelledByte = regexp.MustCompile(`\\x[0-9a-fA-F]{2}`)
 
-// isText reports whether Unspell reads the name back as it is.
-func isText(name string) bool {
-	for i := range len(name) {
-		if name[i] < ' ' || name[i] == 0x7f {
-			return false
-		}
-	}
-	return utf8.ValidString(name) && (!strings.Contains(name, `\x`) || !spelledByte.MatchString(name))
-}
-
 // Spell writes a name as text that no other name has: control characters, and bytes that are not
 // UTF-8, become \xff. So does the backslash of a name that has \xff itself.
 func Spell(name string) string {
-	if isText(name) {
+	odd := func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }
+	if !strings.ContainsFunc(name, odd) && !strings.Contains(name, `\x`) {
 		return name
 	}
 	name = spelledByte.ReplaceAllStringFunc(name, func(itself string) string { return `\x5c` + itself[1:] })
 	var s strings.Builder
 	for len(name) > 0 {
 		r, size := utf8.DecodeRuneInString(name)
-		if r == utf8.RuneError && size == 1 || r < ' ' || r == 0x7f {
+		if odd(r) && size == 1 {
 			fmt.Fprintf(&s, `\x%02x`, name[0])
 		} else {
 			s.WriteString(name[:size])

@@ -25,7 +25,10 @@ type part struct {
 // noVariable has the characters that no variable holds.
 const noVariable = ":{}"
 
-var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
+var (
+	variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]*$`)
+	braces       = regexp.MustCompile(`\{\{|\}\}|\{([a-zA-Z][a-zA-Z0-9_]*)\}|[{}]`)
+)
 
 // ParseTemplate reads a template. If rest is set, a final '*' stands for anything. The error quotes
 // the text, and has no prefix.
@@ -49,31 +52,24 @@ func ParseTemplate(text string, rest bool) (*Template, error) {
 			t.parts = append(t.parts, part{text: s})
 		}
 	}
-	for left != "" {
-		i := strings.IndexAny(left, "{}")
-		if i < 0 {
-			literal(left)
-			break
-		}
-		literal(left[:i])
-		switch brace := left[i]; {
-		case strings.HasPrefix(left[i:], "{{"), strings.HasPrefix(left[i:], "}}"):
-			literal(string(brace))
-			left = left[i+2:]
-		case brace == '}':
+	from := 0
+	for _, m := range braces.FindAllStringSubmatchIndex(left, -1) {
+		literal(left[from:m[0]])
+		from = m[1]
+		switch found := left[m[0]:m[1]]; {
+		case found == "{{", found == "}}":
+			literal(found[:1])
+		case found == "}":
 			return nil, fmt.Errorf("%q: '}' without '{'", text)
+		case found == "{":
+			return nil, fmt.Errorf("%q: want a variable in braces, such as {user}", text)
+		case len(t.parts) > 0 && t.parts[len(t.parts)-1].variable:
+			return nil, fmt.Errorf("%q: text has to stand between two variables", text)
 		default:
-			name, after, ok := strings.Cut(left[i+1:], "}")
-			if !ok || !variableName.MatchString(name) {
-				return nil, fmt.Errorf("%q: want a variable in braces, such as {user}", text)
-			}
-			if n := len(t.parts); n > 0 && t.parts[n-1].variable {
-				return nil, fmt.Errorf("%q: text has to stand between two variables", text)
-			}
-			t.parts = append(t.parts, part{text: name, variable: true})
-			left = after
+			t.parts = append(t.parts, part{text: left[m[2]:m[3]], variable: true})
 		}
 	}
+	literal(left[from:])
 	return t.With(nil), nil
 }
 
