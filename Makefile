@@ -27,7 +27,7 @@ tags = failpoints,mutants,colyseus,mixed,owners,packs
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-packs test-node mixed chaos chaos-short chaos-soak chaos-mutants search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-packs test-node test-owner mixed chaos chaos-short chaos-soak chaos-mutants search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -83,8 +83,13 @@ test-packs: ## Run the packs of rules beside the libraries they are for (needs N
 
 test-node: ## Run the tests of clients/node, what every owner has to pass, and the rows of chaos with Node owners (needs Node 20 and npm; SERVER=8, SERVER=valkey)
 	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \
-		go test -race -count=1 -vet=off -tags owners -timeout 8m ./test/owners/ && \
+		go test -race -count=1 -vet=off -tags owners -timeout 15m ./test/owners/ && \
 		go test -race -count=1 -vet=off -tags owners -timeout 15m -run '^TestMatrixWithNodeOwners$$' ./chaos/; }; }
+
+test-owner: ## Run what every owner has to pass on yours, in any language, from this folder: OWNER='python3 mine.py' RUN=name of a case (docs/protocol.md)
+	@test -n "$(OWNER)" || { echo "make test-owner OWNER='python3 mine.py': see docs/protocol.md" >&2; exit 2; }
+	@$(with_redis) export OWNER='$(OWNER)' FOLDER='$(CURDIR)' && go test -count=1 -vet=off -tags owners -timeout 15m \
+		-v -run '^TestOwnersConform$$/^owner$$/$(RUN)' ./test/owners/
 
 mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (rests until there is a tag)
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \

@@ -35,12 +35,17 @@ import (
 const (
 	interval = time.Second // lease.Options fits no shorter ones
 	ttl      = 6 * time.Second
-	patience = time.Minute
 	// What an owner ends with when a newer process has its id.
 	exitReplaced = 3
 )
 
+// patience is how long what an owner must do may take. PATIENCE shortens it for owners that are known to be wrong.
+var patience = time.Minute
+
 func TestMain(m *testing.M) {
+	if d, err := time.ParseDuration(os.Getenv("PATIENCE")); err == nil {
+		patience = d
+	}
 	if os.Getenv("INSTANCE") != "" {
 		if err := beOwner(); err != nil {
 			if errors.Is(err, registry.ErrReplaced) {
@@ -54,8 +59,15 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// languages are the owners, and how each is started.
+// languages are the owners, and how each is started. With OWNER it is that command alone, in FOLDER.
 func languages() map[string]func() *exec.Cmd {
+	if command := os.Getenv("OWNER"); command != "" {
+		return map[string]func() *exec.Cmd{"owner": func() *exec.Cmd {
+			cmd := exec.Command("sh", "-c", "exec "+command)
+			cmd.Dir = os.Getenv("FOLDER")
+			return cmd
+		}}
+	}
 	return map[string]func() *exec.Cmd{
 		"go":   func() *exec.Cmd { return exec.Command(os.Args[0]) },
 		"node": func() *exec.Cmd { return exec.Command("node", filepath.Join(os.Getenv("NODE"), "test", "process.mjs")) },
@@ -158,9 +170,9 @@ type owner struct {
 }
 
 // start starts an owner and waits until it has reached Redis.
-func start(t *testing.T, cmd *exec.Cmd, server *redistest.Server, id string) *owner {
+func start(t *testing.T, cmd *exec.Cmd, addr, id string) *owner {
 	t.Helper()
-	_, port, err := net.SplitHostPort(server.Addr())
+	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	cmd.Env = append(os.Environ(), "REDIS_PORT="+port, "INSTANCE="+id,
 		fmt.Sprintf("INTERVAL=%d", interval.Milliseconds()), fmt.Sprintf("TTL=%d", ttl.Milliseconds()))

@@ -1,0 +1,230 @@
+//go:build owners
+
+package owners
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+)
+
+// Each case here shows an owner one sign alone that Redis lost something, or that it may write
+// something wrong.
+
+const (
+	// many are more ids than an owner checks, a tenth after each beat, in soon beats.
+	many = 5000
+	soon = 7
+)
+
+// holdsMany has an owner register ids, wait until they are there, and beat, so that all is calm.
+func (w *world) holdsMany(o *owner) {
+	w.t.Helper()
+	for i := range many {
+		o.do("register", fmt.Sprint("key-", i))
+	}
+	w.eventually("all are there", func() bool { return w.HLen(w.t.Context(), keys.Registry()).Val() == many })
+	w.calm(o)
+}
+
+// calm waits for beats after which an owner may reconcile again.
+func (w *world) calm(o *owner) {
+	w.t.Helper()
+	for range 3 {
+		w.beats(o.id)
+	}
+}
+
+// loseMost removes entries, but for one: a missing registry is a sign of its own.
+func (w *world) loseMost() {
+	w.t.Helper()
+	ids := make([]string, 0, many)
+	for i := 1; i < many; i++ {
+		ids = append(ids, fmt.Sprint("key-", i))
+	}
+	require.NoError(w.t, w.HDel(w.t.Context(), keys.Registry(), ids...).Err())
+}
+
+// backSoon waits until all is back, before the owner has checked a tenth of it often enough.
+func (w *world) backSoon(o *owner) {
+	w.t.Helper()
+	w.within(o, soon, "all are back", func() bool { return w.HLen(w.t.Context(), keys.Registry()).Val() == many })
+	w.calm(o)
+}
+
+// within waits for something that must come about before the owner has beaten more often.
+func (w *world) within(o *owner, beats int, what string, cond func() bool) {
+	w.t.Helper()
+	at := func() (ms int64) {
+		_, _ = fmt.Sscan(strings.SplitN(w.Get(w.t.Context(), keys.Heartbeat(o.id)).Val(), "/", 2)[0], &ms)
+		return ms
+	}
+	n, was := 0, at()
+	w.eventually(what, func() bool {
+		if cond() {
+			return true
+		}
+		if is := at(); is-was > interval.Milliseconds()/2 { // writes of entries renew the heartbeat as well
+			n, was = n+1, is
+		}
+		require.LessOrEqual(w.t, n, beats, "beats, and not yet: %s", what)
+		return false
+	})
+}
+
+func noticesItsRecordMissing(w *world) {
+	a := w.start("a")
+	w.holdsMany(a)
+	w.loseMost()
+	w.HDel(w.t.Context(), keys.Beats(), "a")
+	w.backSoon(a)
+}
+
+func noticesItsRecordOlder(w *world) {
+	a := w.start("a")
+	w.holdsMany(a)
+	w.loseMost()
+	r := w.record("a")
+	r.Last -= 2 * interval.Milliseconds() // less than a TTL
+	w.HSet(w.t.Context(), keys.Beats(), "a", r.String())
+	w.backSoon(a)
+}
+
+// An owner that was silent for a TTL may have lost what it held, although nothing else says so.
+func noticesItsOwnSilence(w *world) {
+	a := w.start("a")
+	w.holdsMany(a)
+	require.NoError(w.t, a.Signal(syscall.SIGSTOP))
+	w.eventually("it is silent for long", func() bool { return w.now().UnixMilli()-w.record("a").Last > ttl.Milliseconds() })
+	w.loseMost()
+	require.NoError(w.t, a.Signal(syscall.SIGCONT))
+	w.backSoon(a)
+}
+
+func noticesALossThatOthersSaw(w *world) {
+	a := w.start("a")
+	w.HSet(w.t.Context(), keys.Witness(), "since", "1", "lost", "1", "reason", "gap")
+	w.holdsMany(a)
+	w.loseMost()
+	w.HSet(w.t.Context(), keys.Witness(), "lost", "2")
+	w.backSoon(a)
+}
+
+func noticesTheRegistryMissing(w *world) {
+	a := w.start("a")
+	w.holdsMany(a)
+	w.Del(w.t.Context(), keys.Registry())
+	w.backSoon(a)
+}
+
+// The answer to the beat that wrote its record anew is lost, and later ones show nothing.
+func noticesALostAnswer(w *world) {
+	ctx := w.t.Context()
+	net := newNetwork(w.t, w.server.Addr())
+	a := w.startAt(net.Addr().String(), "a")
+	w.holdsMany(a)
+	net.deafen()
+	w.loseMost()
+	w.HDel(ctx, keys.Beats(), "a")
+	w.eventually("its record is written anew", func() bool { return w.HExists(ctx, keys.Beats(), "a").Val() })
+	net.cut(false)
+	w.backSoon(a)
+}
+
+// A server that took no writes for a while may lack some of them afterwards.
+func noticesAServerThatTookNoWrites(w *world) {
+	ctx, a := w.t.Context(), w.start("a")
+	w.holdsMany(a)
+	refused := func() string { return w.Info(ctx, "errorstats").Val() }
+	require.NoError(w.t, w.SlaveOf(ctx, "127.0.0.1", "1").Err())
+	w.eventually("a beat is refused", func() bool { return strings.Contains(refused(), "READONLY") })
+	require.NoError(w.t, w.SlaveOf(ctx, "NO", "ONE").Err())
+	w.loseMost()
+	w.backSoon(a)
+}
+
+// The name of the primary leads to another server, and the former one is a replica now.
+func leavesAReplica(w *world) {
+	ctx, next := w.t.Context(), redistest.Start(w.t)
+	net := newNetwork(w.t, w.server.Addr())
+	a := w.startAt(net.Addr().String(), "a")
+	a.registers("phone")
+	net.lead(next.Addr())
+	require.NoError(w.t, w.SlaveOf(ctx, "127.0.0.1", "1").Err())
+	client := next.Client()
+	w.eventually("it is at the new primary", func() bool { return client.HGet(ctx, keys.Registry(), "phone").Val() == "a" })
+	w.eventually("and listens there", func() bool {
+		channel := keys.Heartbeat("a")
+		return client.PubSubNumSub(ctx, channel).Val()[channel] == 1
+	})
+}
+
+// A registration without an answer lands after the release, and the index does not show it.
+func looksAgainForLateWrites(w *world) {
+	ctx := w.t.Context()
+	net := newNetwork(w.t, w.server.Addr())
+	a := w.startAt(net.Addr().String(), "a")
+	a.registers("other")
+	net.hold()
+	a.do("register", "phone")
+	w.is("phone", "a") // by another connection
+	a.do("release", "phone")
+	w.is("phone", "")
+	w.beats("a") // it looks at its index no more
+	net.deliver()
+	w.is("phone", "a")
+	w.SRem(ctx, keys.Devices("a"), "phone")
+	w.is("phone", "")
+	require.Equal(w.t, "a", w.entry("other"))
+}
+
+func beatsWhileMemoryIsFull(w *world) {
+	ctx, a := w.t.Context(), w.start("a")
+	require.NoError(w.t, w.ConfigSet(ctx, "maxmemory", "1").Err())
+	w.calm(a)
+	require.NoError(w.t, w.ConfigSet(ctx, "maxmemory", "0").Err())
+	a.registers("phone")
+}
+
+// An owner that registers too late must not take the entry of a socket that is newer by now.
+func registersLateAndOverwritesNothing(w *world) {
+	ctx := w.t.Context()
+	net := newNetwork(w.t, w.server.Addr())
+	a, b := w.start("a"), w.startAt(net.Addr().String(), "b")
+	b.registers("other")
+	net.cut(true)
+	b.do("register", "phone")
+	late := time.NewTimer(1500 * time.Millisecond)
+	<-late.C
+	a.registers("phone")
+	heard := w.Subscribe(ctx, keys.Heartbeat("a"))
+	defer heard.Close()
+	_, err := heard.Receive(ctx)
+	require.NoError(w.t, err)
+	net.cut(false)
+	b.awaits(moved("phone", "a"))
+	require.Equal(w.t, "a", w.entry("phone"))
+	for len(heard.Channel()) > 0 {
+		m := <-heard.Channel()
+		require.True(w.t, strings.HasPrefix(m.Payload, "/"), "%q: the entry was taken", m.Payload)
+	}
+}
+
+// A former life's entries are handed back, those that no index names as well.
+func handsBackAFormerLife(w *world) {
+	ctx := w.t.Context()
+	w.HSet(ctx, keys.Registry(), "indexed", "a", "alone", "a", "other", "b")
+	w.SAdd(ctx, keys.Devices("a"), "indexed")
+	w.SAdd(ctx, keys.Contenders(), "a", "b")
+	w.start("a")
+	w.is("indexed", "")
+	w.is("alone", "")
+	require.Equal(w.t, "b", w.entry("other"))
+	w.eventually("it contends no more", func() bool { return !w.SIsMember(ctx, keys.Contenders(), "a").Val() })
+	require.True(w.t, w.SIsMember(ctx, keys.Contenders(), "b").Val())
+}
