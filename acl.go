@@ -7,12 +7,9 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 )
 
-// ACL returns the rights that a replica with its janitor needs of Redis, and no others: the rules of
-// `ACL SETUSER name on >password ...` for a fleet with this prefix in this database. With
-// Partitions above 1 give every key and channel of the prefix's hash tag instead.
-//
-// A replica that lacks one of them works as far as it can, and says in the log, and in Ready, which
-// command on which key was refused.
+// ACL returns the rights that a replica with its janitor needs of Redis: the rules of
+// `ACL SETUSER name on >password ...` for a fleet with this prefix in this database. A fleet that
+// has more than one partition needs every key and channel of the prefix's hash tag instead.
 func ACL(prefix string, db int) []string {
 	keys := guard.Layout{Prefix: prefix}
 	term, tag := "{"+keys.Lease()+"}", ""

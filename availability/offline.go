@@ -245,7 +245,7 @@ func (x *offlinePass) wave(ctx context.Context) error {
 }
 
 // flip sets the silent offline in the source, in one transaction, and copies the result to Redis.
-// A mitra with a later sign of life in the source, or a row that somebody holds, is left to the next
+// A mitra with a later sign of life in the source, or a row under a lock, is left to the next
 // pass.
 func (x *offlinePass) flip(ctx context.Context) error {
 	if len(x.silent) > condemnMost {

@@ -268,8 +268,8 @@ func (s *show) differences() (found []string) {
 	return found
 }
 
-// offlined returns who was set offline since then without asking for it, and the shortest time since
-// they sent a sign of life that had been acknowledged by then.
+// offlined returns who was set offline since then without asking for it, and the shortest time
+// since they sent a sign of life that had been acknowledged by then.
 func (s *show) offlined(since time.Time) map[string]time.Duration {
 	shortest := map[string]time.Duration{}
 	rows, err := s.db.Query(s.Context(), `SELECT mitra_id::text, created_at::timestamptz FROM mitra_online_logs

@@ -15,8 +15,8 @@ func acl() *cli.Command {
 	var db int
 	return &cli.Command{
 		Name: "rollcall acl",
-		About: `rollcall acl prints the command that gives a Redis user all rights, and no others, of a
-service that embeds Rollcall. It does not ask Redis. Put a password of your own in.
+		About: `rollcall acl prints the command that gives a Redis user the rights of a service that
+embeds Rollcall. It does not ask Redis. Put a password of your own in.
 
   rollcall acl --prefix chat: --db 2`,
 		Settings: []cli.Setting{

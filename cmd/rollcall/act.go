@@ -123,7 +123,8 @@ passed. Devices are served and routed meanwhile. It writes to Redis.
 	}
 }
 
-// tell adds an event, and ignores errors: the action is done, even if this user may not write to the timeline.
+// tell adds an event, and ignores errors: the action is done, even if this user may not write to
+// the timeline.
 func tell(ctx context.Context, c *connect.Clients, keys guard.Layout, e timeline.Event) {
 	e.By = "rollcall"
 	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)

@@ -95,7 +95,8 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 			{"doctor --all", 0, "^ok +leader +(one|two) has led"},
 			{"sweep --dry-run" + http, 0, "^registry +done, dry run"},
 			{"resign" + http, 0, "^the leader has resigned"},
-		}, expected{"debug --file -", 0, ""}, expected{"list two", 0, "^" + imei + "$"}))
+		}, expected{"debug --file -", 0, ""}, expected{"list two", 0, "^" + imei + "$"},
+			expected{"acl", 0, "^redis-cli ACL SETUSER rollcall on "}))
 	})
 }
 

@@ -39,7 +39,8 @@ const (
 	exitReplaced = 3
 )
 
-// patience is how long what an owner must do may take. PATIENCE shortens it for owners that are known to be wrong.
+// patience is how long what an owner must do may take. PATIENCE shortens it for owners that are
+// known to be wrong.
 var patience = time.Minute
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// languages are the owners, and how each is started. With OWNER it is that command alone, in FOLDER.
+// languages are the owners, and how each is started. With OWNER it is that command alone, in
+// FOLDER.
 func languages() map[string]func() *exec.Cmd {
 	if command := os.Getenv("OWNER"); command != "" {
 		return map[string]func() *exec.Cmd{"owner": func() *exec.Cmd {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A network is what lies between an owner and Redis. Its faults are those of the connections that are
-// open then; new ones work, unless it is down.
+// A network is what lies between an owner and Redis. Its faults are those of the connections that
+// are open then; new ones work, unless it is down.
 type network struct {
 	net.Listener
 	mu    sync.Mutex

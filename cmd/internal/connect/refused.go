@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// After a refused login, or one client too many, the process opens one connection in refusedPause
-	// until none was refused for refusedFor. Otherwise each command of each device would bring one more.
+	// After a refused login, or one client too many, the process opens one connection in
+	// refusedPause until none was refused for refusedFor. Otherwise each command of each device
+	// would bring one more.
 	refusedPause = time.Second
 	refusedFor   = 3 * refusedPause
 )

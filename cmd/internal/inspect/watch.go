@@ -201,8 +201,8 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	return nil
 }
 
-// read returns the records after an id, or, without one, at least logLeast and those since then; the
-// oldest first.
+// read returns the records after an id, or, without one, at least logLeast and those since then;
+// the oldest first.
 func (r *Reader) read(
 	ctx context.Context, after string, now time.Time, back time.Duration, most int,
 ) (records []Record, err error) {

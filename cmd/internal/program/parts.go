@@ -32,9 +32,9 @@ type running struct {
 }
 
 // runAll begins all parts together, and stops them one after the other once ctx has ended or one
-// has failed. The context of a part ends when it is to stop, and not before. stopping is called when
-// that begins, and at the end of each number's time, with the parts that still run. The error has why
-// parts have failed, and which have not stopped.
+// has failed. The context of a part ends when it is to stop, and not before. stopping is called
+// when that begins, and at the end of each number's time, with the parts that still run. The error
+// has why parts have failed, and which have not stopped.
 func runAll(
 	ctx context.Context, grace time.Duration, log *slog.Logger, parts []Part, stopping func(left []string),
 ) error {

@@ -152,8 +152,8 @@ func (c *Core) assemble(ctx context.Context) (err error) {
 }
 
 // parts in the order of their stops. The janitor joins its passes and releases the lease. The
-// registry sends heartbeats until then, hands back its claims and deregisters: a heartbeat that ends
-// under a leader raises a hold. HTTP shows all of that, and ends last.
+// registry sends heartbeats until then, hands back its claims and deregisters: a heartbeat that
+// ends under a leader raises a hold. HTTP shows all of that, and ends last.
 func (c *Core) parts() []Part {
 	keeps := c.Registry.Run
 	all := []Part{

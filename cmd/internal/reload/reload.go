@@ -6,8 +6,8 @@
 //
 // It compares contents, not times or inodes, so a file may be replaced in any way: by renaming, by
 // swapping a symbolic link above it as in a Kubernetes volume, or in place. For a missing, empty or
-// malformed value, or one that does not prove itself ([File.Prove]), the former one is kept; [Files]
-// logs that once, and has a metric.
+// malformed value, or one that does not prove itself ([File.Prove]), the former one is kept;
+// [Files] logs that once, and has a metric.
 //
 // The files of one value are read one after the other, so a swap in between can combine parts that
 // do not belong together: parse has to notice.
