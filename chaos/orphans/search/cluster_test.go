@@ -138,7 +138,7 @@ func (w *world) moveSlot(begin bool) {
 	w.say("  that of %s, to %d", key, to)
 	w.reachAll()
 	w.outside(func() { w.moving = w.s.move(key, to) })
-	w.cutOff()
+	w.cutOff(false)
 	if !begin {
 		w.arrive()
 	}
@@ -153,7 +153,7 @@ func (w *world) arrive() {
 	w.moving = nil
 	w.reachAll()
 	w.outside(finish)
-	w.cutOff()
+	w.cutOff(false)
 	w.change(func() { w.Count(slotsMoved, 1) })
 }
 
@@ -176,7 +176,7 @@ func (w *world) failOver() {
 	w.say("  of shard %d", shard)
 	w.outside(func() { w.s.kill(shard); w.s.failOver(shard) })
 	w.survey()
-	w.cutOff()
+	w.cutOff(false)
 	w.change(func() { w.Count(failovers, 1) })
 }
 
@@ -195,7 +195,7 @@ func (w *world) masterAway() {
 	w.outside(func() { w.s.failOver(shard) })
 	w.change(func() { w.down = -1; w.Count(failovers, 1) })
 	w.survey()
-	w.cutOff()
+	w.cutOff(false)
 }
 
 // separate keeps from a replica what its master writes from now on.
@@ -234,7 +234,7 @@ func (w *world) promote() {
 			r.fallen = nil
 		}
 	})
-	w.cutOff()
+	w.cutOff(false)
 }
 
 // readBack takes for the truth about a candidate what the servers have.

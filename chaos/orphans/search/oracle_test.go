@@ -213,10 +213,10 @@ func clockOf(at time.Time) string { return at.Format("15:04:05.000") }
 // validSince is when the evidence last began anew for all.
 func (w *world) validSince(k *worker, c *candidate) time.Time {
 	since := w.cut[c.Name]
-	for _, at := range w.cutAll {
-		// On a Cluster what is intended may still go for a moment.
-		if at.After(since) && !(w.cluster && time.Since(at) <= 2*time.Second) {
-			since = at
+	for _, cut := range w.cutAll {
+		// What is intended may still go for a moment: on a Cluster, or if no guard knows of the cut yet.
+		if cut.at.After(since) && !((w.cluster || cut.unnoticed) && time.Since(cut.at) <= 2*time.Second) {
+			since = cut.at
 		}
 	}
 	for _, j := range w.jumps {

@@ -211,8 +211,15 @@ func (c *candidate) livedFor(d time.Duration) bool {
 	return seen && c.there() && c.alive() && !c.misfit
 }
 
-// cutOff ends all evidence.
-func (w *world) cutOff() { w.change(func() { w.cutAll = append(w.cutAll, time.Now()) }) }
+// cut is an end of all evidence. One that is unnoticed shows in no key until a guard has asked.
+type cut struct {
+	at        time.Time
+	unnoticed bool
+}
+
+func (w *world) cutOff(unnoticed bool) {
+	w.change(func() { w.cutAll = append(w.cutAll, cut{time.Now(), unnoticed}) })
+}
 
 // restart has a server end, and come back with all that it had.
 func (w *world) restart() {
@@ -221,7 +228,7 @@ func (w *world) restart() {
 	}
 	shard := w.rng.IntN(len(w.s.pairs))
 	w.outside(func() { w.s.again(shard) })
-	w.cutOff()
+	w.cutOff(false)
 }
 
 // again replaces all workers.
@@ -285,7 +292,7 @@ func (w *world) hold() {
 			p.HSet(ctx, w.layout.Witness(), "server", "another")
 		}
 	})
-	w.cutOff()
+	w.cutOff(true)
 }
 
 // jump sets the server's clock.
@@ -308,7 +315,7 @@ func (w *world) jump() {
 			}
 		}
 		if by < 0 || by > 31*time.Second {
-			w.cutAll = append(w.cutAll, time.Now())
+			w.cutAll = append(w.cutAll, cut{at: time.Now()})
 		}
 	})
 }

@@ -61,7 +61,7 @@ type world struct {
 	refreshed  int // fields, so far
 	moment     int // numbers looks and changes
 	cut        map[string]time.Time
-	cutAll     []time.Time
+	cutAll     []cut
 	removed    int
 	atLeast    bool // a server has forgotten some of what was counted
 	trace      []string
