@@ -108,8 +108,9 @@ func (l *looking) place(f *finding, s *sign, what, of string, answer *redis.Cmd)
 		f.keep(alive, "%s is there", what)
 		return
 	}
-	is, ok := textIn(answer)
+	is, _ := textIn(answer)
 	if s.Kind == "json" {
+		var ok bool
 		if is, ok = textOf(fieldsOf(readJSON(is), s.field)[s.field]); !ok {
 			f.keep(unknown, "%s has no %s that can be read in a JSON object", what, s.field)
 			return

@@ -176,9 +176,7 @@ func (l *looking) readValues(ctx context.Context) error {
 		case l.Members != nil:
 			q.args = append(q.args, f.member)
 		case l.Read == "hash":
-			for _, at := range l.fields {
-				q.args = append(q.args, at)
-			}
+			q.args = append(q.args, l.fields...)
 		default:
 			q.args[0] = "READ"
 			args := []string{"GETRANGE", f.key, "0", strconv.Itoa(shortBytes - 1)}
