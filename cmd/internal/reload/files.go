@@ -11,8 +11,11 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 )
 
-// Watched is a [File].
-type Watched interface{ Status() Status }
+// Watched is a [File] of any type.
+type Watched interface {
+	// Status looks at the file, and returns what is in use.
+	Status() Status
+}
 
 // Status is the state of a File.
 type Status struct {
