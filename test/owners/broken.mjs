@@ -14,10 +14,6 @@ const ways = {
   'record missing': () => alter(Replica, '_read', (was, got) => was({ ...got, found: got.found || got.last })),
   'loss recorded': () => alter(Replica, '_read', (was, got) => was({ ...got, lost: '' })),
   'registry missing': () => running((was, script, keys, args) => was(script, keys, script === 'beat' ? [...args.slice(0, -1), '0'] : args)),
-  replica: () => alter(Connection, 'send', async function (was, ...args) {
-    this.readOnly = () => {};
-    return was(...args);
-  }),
   'late write': () => alter(Table, 'wrote', function (was, ops, ...more) {
     was(ops, ...more);
     for (const { d } of ops) d.late = 0;
@@ -26,12 +22,6 @@ const ways = {
   'full memory': () => running(async (was, script, ...more) => {
     if (script === 'full') throw new Error('OOM as before');
     return was(script, ...more);
-  }),
-  'late and moved': () => alter(Table, 'next', (was) => {
-    const b = was();
-    b.register.push(...b.heal.filter((o) => o.claim.at === null)); // not written yet, but late
-    b.heal = b.heal.filter((o) => o.claim.at !== null);
-    return b;
   }),
   'former life': () => alter(Replica, '_compare', async function (was) {
     if (this._ready) return was();

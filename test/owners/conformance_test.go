@@ -94,7 +94,6 @@ func TestOwnersConform(t *testing.T) {
 		"registry missing":    noticesTheRegistryMissing,
 		"lost answer":         noticesALostAnswer,
 		"no writes taken":     noticesAServerThatTookNoWrites,
-		"replica":             leavesAReplica,
 		"late write":          looksAgainForLateWrites,
 		"full memory":         beatsWhileMemoryIsFull,
 		"late and moved":      registersLateAndOverwritesNothing,
