@@ -16,7 +16,7 @@ import (
 type network struct {
 	net.Listener
 	mu    sync.Mutex
-	to    string // for new connections
+	to    string // the server
 	down  bool   // for new connections
 	links map[*link]bool
 }
@@ -138,11 +138,4 @@ func (n *network) cut(down bool) {
 	n.down = down
 	n.mu.Unlock()
 	n.each(func(l *link) { _ = l.owner.Close() })
-}
-
-// lead has new connections reach another server, as a name that resolves to another address.
-func (n *network) lead(to string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.to = to
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
 )
 
 // Each case here shows an owner one sign alone that Redis lost something, or that it may write
