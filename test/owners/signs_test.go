@@ -139,9 +139,9 @@ func noticesAServerThatTookNoWrites(w *world) {
 	ctx, a := w.t.Context(), w.start("a")
 	w.holdsMany(a)
 	refused := func() string { return w.Info(ctx, "errorstats").Val() }
-	require.NoError(w.t, w.SlaveOf(ctx, "127.0.0.1", "1").Err())
+	require.NoError(w.t, w.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
 	w.eventually("a beat is refused", func() bool { return strings.Contains(refused(), "READONLY") })
-	require.NoError(w.t, w.SlaveOf(ctx, "NO", "ONE").Err())
+	require.NoError(w.t, w.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
 	w.loseMost()
 	w.backSoon(a)
 }
