@@ -39,14 +39,10 @@ const (
 	exitReplaced = 3
 )
 
-// patience is how long what an owner must do may take. PATIENCE shortens it for owners that are
-// known to be wrong.
-var patience = time.Minute
+// patience is how long what an owner must do may take.
+const patience = time.Minute
 
 func TestMain(m *testing.M) {
-	if d, err := time.ParseDuration(os.Getenv("PATIENCE")); err == nil {
-		patience = d
-	}
 	if os.Getenv("INSTANCE") != "" {
 		if err := beOwner(); err != nil {
 			if errors.Is(err, registry.ErrReplaced) {
