@@ -1,10 +1,10 @@
 package rollcall
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/keyless"
 )
 
 // ACL returns the rights that a replica with its janitor needs of Redis: the rules of
@@ -12,13 +12,7 @@ import (
 // has more than one partition needs every key and channel of the prefix's hash tag instead.
 func ACL(prefix string, db int) []string {
 	keys := guard.Layout{Prefix: prefix}
-	term, tag := "{"+keys.Lease()+"}", ""
-	if keys.OneSlot() {
-		term = keys.Lease()
-	}
-	if db > 0 {
-		tag = fmt.Sprintf("db%d:", db)
-	}
+	term, tag := keys.Term(), keyless.TagOf(db)
 	aside := func(name string) string { return name + ":aside:*" } // for a key of another type in its place
 	rules := []string{"&" + tag + keys.Heartbeat("*"), "&" + tag + term + ":released"}
 	for _, key := range []string{

@@ -24,8 +24,8 @@ type Clock struct {
 	there, here time.Time
 }
 
-// Said takes a time from an answer to a call that began then. Nothing is better than one that was
-// read after this machine was suspended; one that took long is better than none.
+// Said takes the time in an answer to a call that began at begun. A time that was read after this
+// machine was suspended wins over any other; a slow answer is better than none.
 func (c *Clock) Said(begun, there time.Time) {
 	now := time.Now()
 	took := now.Sub(begun)

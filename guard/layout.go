@@ -48,6 +48,14 @@ func (l Layout) Roster() string { return l.Prefix + "instances:roster" }
 // Lease is the key that the leader holds.
 func (l Layout) Lease() string { return l.Prefix + "janitor:leader" }
 
+// Term begins the names of the lease's other keys and of its channel: it has a hash tag.
+func (l Layout) Term() string {
+	if l.OneSlot() {
+		return l.Lease()
+	}
+	return "{" + l.Lease() + "}"
+}
+
 // Contenders is the set of instances that contend for the lease. Each tick adds its instance.
 func (l Layout) Contenders() string { return l.Prefix + "janitor:contenders" }
 

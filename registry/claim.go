@@ -172,7 +172,7 @@ func (c *Claim) Release() {
 
 // Touch reports that the socket is in use. It has the entry checked, at most once a second, so that
 // a lost one is back at the next message. If it comes too soon, the check follows within a second
-// and interval/10. It is a hint, and no evidence that the other end is there.
+// and interval/10. It is a hint: it does not prove that the other end is alive.
 func (c *Claim) Touch() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()

@@ -76,8 +76,8 @@ func (t *table) confirm(h *holding, owner string) {
 	wait.Nudge(t.talk)
 }
 
-// yield has the entry of an id that is not held taken out, and the owner of a newer socket told:
-// now, and when that is done.
+// yield has the entry of an id that is not held taken out. The owner of a newer socket gets a
+// message now, and another when that is done.
 func (t *table) yield(h *holding, owner string) {
 	if h.state != forgotten { // there is something to take out
 		t.lost[h] = owner
@@ -140,7 +140,7 @@ func (c *Claim) answers(now time.Time) bool {
 	return c.sock.Ping == nil || wait.Age(c.verified, now) <= pingCounts
 }
 
-// ping finds out whether the newer socket is there, before the older one is closed for it.
+// ping asks the newer socket for an answer, before the older one is closed for it.
 func (r *Registry) ping(ctx context.Context, c *Claim, other string) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -293,7 +293,7 @@ func (r *Registry) handshakes(claims []*Claim) string {
 	return string(msg)
 }
 
-// message publishes to another owner, and returns what PTTL says of its heartbeat.
+// message publishes to another owner, and returns the PTTL of its heartbeat.
 func (r *Registry) message(ctx context.Context, owner, words string) (left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

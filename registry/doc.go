@@ -57,7 +57,7 @@
 // # Two sockets of one id
 //
 // The newest handshake wins, and the other socket is closed. A handshake is the call of Register,
-// in the server's time, which every reply tells. What a socket receives or sends counts for
+// in the server's time, which every reply has. What a socket receives or sends counts for
 // nothing: bytes may have waited in buffers, and a write succeeds into a half-open socket. So an
 // older socket never wins, unless a newer one with a Ping did not answer it. A Ping that lies only
 // gives what happens without one.

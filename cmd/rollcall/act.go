@@ -105,7 +105,7 @@ passed. Devices are served and routed meanwhile. It writes to Redis.
 				if err := c.Data.Set(ctx, keys.Paused(), text, length).Err(); err != nil {
 					return err
 				}
-				tell(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why,
+				note(ctx, c, keys, timeline.Event{Kind: timeline.Pause, Who: p.Who, Why: p.Why,
 					Until: p.Until})
 				return nil
 			})
@@ -123,9 +123,9 @@ passed. Devices are served and routed meanwhile. It writes to Redis.
 	}
 }
 
-// tell adds an event, and ignores errors: the action is done, even if this user may not write to
+// note adds an event, and ignores errors: the action is done, even if this user may not write to
 // the timeline.
-func tell(ctx context.Context, c *connect.Clients, keys guard.Layout, e timeline.Event) {
+func note(ctx context.Context, c *connect.Clients, keys guard.Layout, e timeline.Event) {
 	e.By = "rollcall"
 	_ = timeline.Add(ctx, c.Data, keys.Timeline(), e)
 }
@@ -163,7 +163,7 @@ func resume() *cli.Command {
 			err := f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
 				n, err := c.Data.Del(ctx, keys.Paused()).Result()
 				if n > 0 {
-					tell(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
+					note(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})
 				}
 				return err
 			})

@@ -23,7 +23,7 @@ type Config[T any] struct {
 	// lost reply entries are written twice. It returns nil for what no repetition can store.
 	Write  func(ctx context.Context, batch []T) error
 	Within time.Duration
-	// Writes, if not nil, is told what became of each Write that was not abandoned.
+	// Writes, if not nil, notes the result of each Write that was not abandoned.
 	Writes *streak.Streak
 	// Most bounds what waits, and Batch what one Write gets, by Cost. A batch has at least one entry.
 	// Default Batch Most, Cost 1.

@@ -107,7 +107,7 @@ func (c *checker) warn(format string, args ...any) {
 
 func empty(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }
 
-// exclusive lists, by type, the fields of which a rule gives exactly one; nil: all of its fields.
+// exclusive lists fields by type. A rule gives exactly one of them; nil: all fields of the type.
 var exclusive = map[reflect.Type][]string{
 	reflect.TypeFor[Rule]():      {"keys", "members"},
 	reflect.TypeFor[Members]():   {"zset", "set", "hash"},

@@ -137,7 +137,7 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 		case r.Outcome == janitor.Failed:
 			f := Finding{Name: r.Sweep, Level: Wrong, stops: r.Sweep == "owners" || r.Sweep == "registry",
 				Sentence: fmt.Sprintf("The last pass of %s failed: %s.", r.Sweep, brief(r.Error))}
-			same := slices.IndexFunc(found, func(o Finding) bool { // of a server that is away: said once
+			same := slices.IndexFunc(found, func(o Finding) bool { // one error of a server that is away
 				return o.Level == Wrong && strings.HasSuffix(o.Sentence, " failed: "+brief(r.Error)+".")
 			})
 			if same < 0 || f.stops != found[same].stops {

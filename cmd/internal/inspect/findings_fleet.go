@@ -149,7 +149,7 @@ func listens(_ context.Context, p *patient) ([]Finding, error) {
 	return stopping(wrong(do, "Nobody listens to Redis: the last tick was %s, so nothing is swept", Ago(ago)))
 }
 
-// forgotten is how long a dry run is no finding.
+// forgotten is how old a dry run is when it becomes a finding.
 const forgotten = time.Hour
 
 func dryRun(_ context.Context, p *patient) ([]Finding, error) {

@@ -19,11 +19,7 @@ type need struct{ on, commands string }
 
 // tag begins the names of channels, see keyless.Tag.
 func neededRights(keys guard.Layout, tag string) [][]string {
-	lease, log := keys.Lease(), keys.Log()
-	term := "{" + lease + "}"
-	if keys.OneSlot() {
-		term = lease
-	}
+	lease, term, log := keys.Lease(), keys.Term(), keys.Log()
 	hash, set := "hget hset hdel hscan hlen", "sadd srem sscan scard"
 	return commandsOf([]need{
 		{"", "ping time multi exec"}, {"stats", "info"},

@@ -31,7 +31,7 @@ func (r *Reader) Led(ctx context.Context) (bool, string, error) {
 	return true, s.Leader.Instance + " leads", nil
 }
 
-// except is no where a part of Redis does not answer.
+// except answers no while a part of Redis does not answer.
 func (s *Status) except(yes bool, sentence string) (bool, string, error) {
 	if len(s.Unread) == 0 {
 		return yes, sentence, nil

@@ -129,7 +129,7 @@ type route struct {
 	who          []token.UserType // nil: everybody, without a token
 	do           func(c *call) error
 	query        []string // parameters that it knows
-	noBody       bool     // also of those that do not get
+	noBody       bool     // of other methods than GET, which never has one
 }
 
 func (a *API) routes() []route {

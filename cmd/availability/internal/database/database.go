@@ -118,9 +118,9 @@ func (d *Database) note(err error) {
 }
 
 // Run prepares the schema, and then asks PostgreSQL again and again whether it answers. It returns
-// Prepare's error.
+// why the schema cannot be prepared.
 func (d *Database) Run(ctx context.Context) error {
-	if err := d.Prepare(ctx); err != nil {
+	if err := d.prepare(ctx); err != nil {
 		return err
 	}
 	for {
@@ -131,9 +131,9 @@ func (d *Database) Run(ctx context.Context) error {
 	}
 }
 
-// Prepare migrates, or checks that somebody has, until that succeeds. It fails only if the server
+// prepare migrates, or checks that somebody has, until that succeeds. It fails only if the server
 // answers and refuses, so that retrying would not help.
-func (d *Database) Prepare(ctx context.Context) error {
+func (d *Database) prepare(ctx context.Context) error {
 	for first := true; ; first = false {
 		err := d.prepareOnce(ctx)
 		d.note(err)

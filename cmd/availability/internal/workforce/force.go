@@ -361,7 +361,7 @@ func (f *Force) Expected() (online map[string]bool, settled bool) {
 	return online, settled
 }
 
-// SilentFor is [app.silentFor] of an app; false if there is no such app.
+// SilentFor is [app.silentFor] of an app; false for an unknown one.
 func (f *Force) SilentFor(id string, at time.Time) (silent time.Duration, known bool) {
 	for _, a := range f.apps {
 		if a.id == id {

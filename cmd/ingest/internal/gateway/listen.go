@@ -118,7 +118,7 @@ func named(addr net.Addr) string {
 
 // layers are what is below a connection.
 type layers struct {
-	tls     *tls.Conn // nil, like the next two, if it is not there
+	tls     *tls.Conn // nil without this layer, as are the next two
 	below   *belowTLS
 	proxied *proxyproto.Conn
 	under   net.Conn // the socket: closing TLS would wait for the peer
