@@ -187,7 +187,7 @@ func (c *caller) evict(dead string, devices []any) error {
 	c.asked++
 	answer, err := c.guard.Do(c.t.Context(), guard.Batch{
 		ID: guard.BatchID{Epoch: c.lease.Epoch, N: c.asked}, Token: c.lease.Token, Sweep: "bench", Owner: dead,
-		Body: registry.EvictEntries, Keys: registry.EntryKeys(c.keys, dead)[:1], Items: items,
+		Body: guard.EvictEntries, Keys: guard.EntryKeys(c.keys, dead)[:1], Items: items,
 		Evidence: guard.Evidence{Record: longDead, ReadAt: time.Now().UnixMilli()},
 	})
 	require.Equal(c.t, len(items), answer.Deleted, "%+v", answer)

@@ -29,7 +29,7 @@ type mutant struct {
 
 const (
 	guardLua    = "guard/guard.lua"
-	evictLua    = "registry/internal/sweeps/evict.lua"
+	evictLua    = "guard/evict.lua"
 	witnessLua  = "guard/witness.lua"
 	ownerLua    = "registry/owner.lua"
 	registerLua = "registry/register.lua"
@@ -41,8 +41,8 @@ const (
 	disputeGo   = "registry/dispute.go"
 	leadGo      = "lease/lead.go"
 	sweepGo     = "janitor/pass.go"
-	quickWayGo  = "registry/internal/sweeps/quickway.go"
-	fullScanGo  = "registry/internal/sweeps/fullscan.go"
+	quickWayGo  = "janitor/quickway.go"
+	fullScanGo  = "janitor/fullscan.go"
 	ownersGo    = "janitor/owners.go"
 	doubtGo     = "guard/doubt/doubt.go"
 	reaperGo    = "janitor/reaper.go"

@@ -32,7 +32,15 @@ type Body struct {
 //  3. Call record exactly once. If it returns anything but nil, return that at once.
 //  4. Delete exactly what it recorded, and return answer('DONE', ...).
 //
-// See registry's evict.lua for an example.
+// See evict.lua for an example.
 func NewBody(body string) *Body {
 	return &Body{redis.NewScript(listenLua + lua("former", "guard") + body)}
 }
+
+// EvictEntries is the body of a batch that evicts entries of the registry: Items are ids, Owner is
+// the dead instance, and Keys are those of EntryKeys; without the second one the index is left
+// alone. So is an unusable index; Answer.Reason then has the error.
+var EvictEntries = NewBody(lua("evict"))
+
+// EntryKeys returns the Keys of a batch whose Body is EvictEntries.
+func EntryKeys(l Layout, owner string) []string { return []string{l.Registry(), l.Devices(owner)} }

@@ -8,7 +8,7 @@
 //	v, _, err := g.Open(ctx, guard.Lease{...})     // once a term
 //	a, err := g.Do(ctx, guard.Batch{
 //		ID: guard.BatchID{Epoch: 7, N: 1}, Token: token, Sweep: "registry", Owner: "dead-one",
-//		Body: registry.EvictEntries, Keys: registry.EntryKeys(guard.Layout{}, "dead-one"), Items: imeis,
+//		Body: guard.EvictEntries, Keys: guard.EntryKeys(guard.Layout{}, "dead-one"), Items: imeis,
 //	})
 //
 // Package janitor does all this. Use guard directly only to write a Body or to read the witness.

@@ -15,7 +15,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 var (
@@ -123,7 +122,7 @@ func (s *term) batch(n uint64) guard.Batch {
 	return guard.Batch{
 		Evidence: guard.Evidence{Record: record, ReadAt: at},
 		ID:       guard.BatchID{Epoch: s.lease.Epoch, N: n}, Token: s.lease.Token, Sweep: "registry", Owner: "dead",
-		Body: registry.EvictEntries, Keys: registry.EntryKeys(s.Layout, "dead"), Items: []string{"a", "b", "c", "gone"},
+		Body: guard.EvictEntries, Keys: guard.EntryKeys(s.Layout, "dead"), Items: []string{"a", "b", "c", "gone"},
 	}
 }
 

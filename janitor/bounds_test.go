@@ -37,11 +37,11 @@ func TestSinceWhenOneOwnerIsSilentCostsNoCopyOfAll(t *testing.T) {
 		o.last.owners[fmt.Sprint(i)] = &owner{Record: doubt.Record{Last: int64(i)}, listed: true, liveness: Dead}
 	}
 	p := &Pass{t: &termState{owners: o}}
-	for id, since := range p.Silent() {
-		require.Equal(t, since, p.SilentSince(id))
+	for id, since := range p.silent() {
+		require.Equal(t, since, p.silentSince(id))
 	}
-	require.Zero(t, p.SilentSince("lives"))
-	require.Zero(t, testing.AllocsPerRun(100, func() { p.SilentSince("7") }))
+	require.Zero(t, p.silentSince("lives"))
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.silentSince("7") }))
 }
 
 func TestAPauseOfAnyLengthIsKeptShort(t *testing.T) {

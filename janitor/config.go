@@ -54,8 +54,8 @@ type Registry interface {
 	// Newest is when this replica's newest heartbeat was written, as far as it knows: ms by the
 	// server's clock, 0 if unknown. A server that has an older one is a former primary.
 	Newest() int64
-	// Sweeps are the registry's own sweeps.
-	Sweeps() []Sweeper
+	// Evicted counts entries that this process deleted, by dead owner.
+	Evicted(owner string, n int)
 }
 
 // Config configures a Janitor. A zero number or duration selects the default.
@@ -106,7 +106,7 @@ type Config struct {
 	// owner's index once per Interval, or on request, and repeats its findings between.
 	DryRun bool
 
-	// Sweeps are run in addition to those of Registry.
+	// Sweeps are run in addition to those of the registry's entries.
 	Sweeps []Sweeper
 
 	// Yield, if not nil, returns how long this replica lets others take the lease first; see

@@ -37,12 +37,12 @@
 //	Janitor.lead                 termState.open writes the term's record into the log, and reads once
 //	loop.run, termState.pass     a pass of each sweep, on its interval or on request
 //
-// finds the IMEI in one of two ways. The quick way, each second (registry/internal/sweeps):
+// finds the IMEI in one of two ways. The quick way, each second (quickway.go):
 //
-//	quickWay.Run, Pass.Roster    owners.read: all records and the roster, one script (guard.Read)
-//	Pass.SetPages                the dead owner's index, SSCAN page by page
+//	quickWay.Run, Pass.roster    owners.read: all records and the roster, one script (guard.Read)
+//	guard.Members                the dead owner's index, SSCAN page by page
 //
-// The full scan, for entries without an index:
+// The full scan, for entries without an index (fullscan.go):
 //
 //	fullScan.Run                 scan.walk: HSCAN of connections:registry, page by page
 //	Pass.Liveness                the owners of a page. Who has a fresh record lives; for the others
@@ -57,7 +57,7 @@
 //	guard.Do                     guard.lua judges again, and evict.lua deletes each entry that still
 //	                             names the owner, in the same atomic step as the log's record
 //	ledger.answered              counts it, once
-//	Pass.Forget                  the quick way's end: the owner leaves the roster, its index goes
+//	Pass.forget                  the quick way's end: the owner leaves the roster, its index goes
 //
 // # The server decides
 //

@@ -68,6 +68,20 @@ func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
 func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
 
+func (p *Pass) AddTotal(n int)                                          { p.addTotal(n) }
+func (p *Pass) BeginFullScan(why string)                                { p.scan.Reason = why }
+func (p *Pass) Paging() guard.Paging                                    { return p.paging() }
+func (p *Pass) Roster(ctx context.Context) (map[string]Liveness, error) { return p.roster(ctx) }
+func (p *Pass) Forget(ctx context.Context, owner string) error          { return p.forget(ctx, owner, 0) }
+
+// NewBatcher returns a batcher of registry entries.
+func NewBatcher(p *Pass) *batcher {
+	return newBatcher(newEntries(func(string, int) {})[0].(*quickWay).entries, p)
+}
+
+func (b *batcher) Add(ctx context.Context, owner, id string) error { return b.add(ctx, owner, id) }
+func (b *batcher) Flush(ctx context.Context) error                 { return b.flush(ctx) }
+
 // EndTerm ends the term during a pass.
 func (p *Pass) EndTerm(err error) { p.t.end(err) }
 

@@ -27,7 +27,6 @@ type Janitor struct {
 	layout    guard.Layout
 	timing    guard.Timing
 	sweeps    []Sweeper
-	judges    map[string]bool // by name: the registry's sweeps, which judge owners
 	log       *slog.Logger
 	metrics   *metrics
 	guard     *guard.Guard
@@ -52,11 +51,8 @@ type Janitor struct {
 func New(c Config) (*Janitor, error) {
 	c = c.withDefaults()
 	var sweeps []Sweeper
-	judges := map[string]bool{}
 	if c.Registry != nil {
-		for _, s := range c.Registry.Sweeps() {
-			sweeps, judges[s.Name()] = append(sweeps, s), true
-		}
+		sweeps = newEntries(c.Registry.Evicted)
 	}
 	sweeps = append(sweeps, c.Sweeps...)
 	if err := c.check(sweeps); err != nil {
@@ -69,7 +65,6 @@ func New(c Config) (*Janitor, error) {
 		layout:   reg.Layout(),
 		timing:   reg.Timing(),
 		sweeps:   sweeps,
-		judges:   judges,
 		log:      c.Logger,
 		guard:    guard.New(c.Client, c.Control, reg.Layout(), reg.Timing(), reg.Instance()),
 		reports:  map[string]Report{},

@@ -3,7 +3,6 @@ package janitor
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -36,14 +35,6 @@ type Sweeper interface {
 	Run(ctx context.Context, p *Pass) error
 }
 
-// A FullScanner is a Sweeper that makes full scans, see Pass.BeginFullScan. If its passes fail for
-// three intervals, the leader resigns. Among several, a done pass of any counts for all.
-type FullScanner interface {
-	Sweeper
-	// FullScans does nothing; it marks the Sweeper.
-	FullScans()
-}
-
 // A Batch is a sweep's request to delete items in one guarded script.
 type Batch struct {
 	// Owner is the instance judged dead: the guard deletes only while its silence proves that. With
@@ -61,12 +52,11 @@ type Batch struct {
 
 // A Pass is one run of a sweep in one term. It is for one goroutine only.
 type Pass struct {
-	t        *termState
-	req      Request
-	scan     FullScanStatus // Reason "": not a full scan
-	idle     bool           // the sweep's work was not due
-	recorded bool
-	// it rests on records of owners, which Redis does not evict with their heartbeats
+	t            *termState
+	req          Request
+	scan         FullScanStatus // Reason "": not a full scan
+	idle         bool           // the sweep's work was not due
+	recorded     bool
 	judgesOwners bool
 	spent        time.Duration
 	paged        int // size of the page that the current call reads, or 0
@@ -94,9 +84,6 @@ func (p *Pass) DryRun() bool { return p.report.DryRun }
 // Requested reports that somebody requested this pass.
 func (p *Pass) Requested() bool { return p.req.asked }
 
-// Interval is Config.Interval.
-func (p *Pass) Interval() time.Duration { return p.t.j.cfg.Interval }
-
 // Client is the client for reads.
 func (p *Pass) Client() redis.UniversalClient { return p.t.j.cfg.Client }
 
@@ -116,8 +103,8 @@ func (p *Pass) PageSize() int {
 // BatchSize is the most items for the next batch.
 func (p *Pass) BatchSize() int { return p.t.batches.Get() }
 
-// AddTotal adds to the number of elements that the pass will read, for Progress.
-func (p *Pass) AddTotal(n int) {
+// addTotal adds to the number of elements that the pass will read, for Progress.
+func (p *Pass) addTotal(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total += n
@@ -154,6 +141,7 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 	if wait, reason := p.t.j.listener.heard().heldFor(time.Now()); wait > 0 {
 		return &HeldError{Reason: known(reason)}
 	}
+	// What judges owners rests on records, which Redis does not evict with the heartbeats.
 	if !p.judgesOwners && p.t.j.listener.heard().evicting(time.Now()) {
 		return &HeldError{Reason: heldEvicting}
 	}
@@ -162,6 +150,10 @@ func (p *Pass) CheckHeld(ctx context.Context) error {
 	}
 	return p.t.checkPaused(ctx, 0)
 }
+
+func (p *Pass) interval() time.Duration { return p.t.j.cfg.Interval }
+
+func (p *Pass) paging() guard.Paging { return guard.Paging{Size: p.PageSize, Call: p.Call} }
 
 // Call makes one call to Redis, with a deadline, once sweeping has rested enough. Keep calls small
 // (one page, one pipeline), and do not nest them.
@@ -175,38 +167,27 @@ func (p *Pass) Call(ctx context.Context, f func(ctx context.Context) error) erro
 	}, f)
 }
 
-// SetPages reads a set page by page, each in a Call of its own. An error ends it. As with SSCAN,
-// members may repeat.
-func (p *Pass) SetPages(ctx context.Context, key string) iter.Seq2[guard.Page, error] {
-	return guard.Members(ctx, p.Client(), key, guard.Paging{Size: p.PageSize, Call: p.Call})
-}
-
-// FieldPages reads a hash likewise. As with HSCAN, fields may repeat.
-func (p *Pass) FieldPages(ctx context.Context, key string) iter.Seq2[guard.Page, error] {
-	return guard.Fields(ctx, p.Client(), key, guard.Paging{Size: p.PageSize, Call: p.Call})
-}
-
-// Roster returns every instance on the roster with its liveness, read at most a second ago or,
+// roster returns every instance on the roster with its liveness, read at most a second ago or,
 // while nobody is silent, comes or leaves, a third of a heartbeat interval. A pass that calls it
 // runs again as soon as the next owner may fall silent.
-func (p *Pass) Roster(ctx context.Context) (roster map[string]Liveness, err error) {
+func (p *Pass) roster(ctx context.Context) (found map[string]Liveness, err error) {
 	read := func(ctx context.Context) (err error) {
-		roster, p.again, err = p.t.owners.members(ctx)
+		found, p.again, err = p.t.owners.members(ctx)
 		return err
 	}
 	if p.t.owners.fresh() {
-		return roster, read(ctx)
+		return found, read(ctx)
 	}
 	err = p.Call(ctx, read)
-	return roster, err
+	return found, err
 }
 
 // RunAgain requests the next pass of this sweep at a time before its interval is over.
 func (p *Pass) RunAgain(at time.Time) { p.again = at }
 
-// Silent returns the dead, and since when they are silent: those on the roster, and those that
+// silent returns the dead, and since when they are silent: those on the roster, and those that
 // write no records, whom a full scan has met.
-func (p *Pass) Silent() map[string]time.Time {
+func (p *Pass) silent() map[string]time.Time {
 	silent := map[string]time.Time{}
 	p.t.owners.view(func(r *reading) {
 		for id, x := range r.owners {
@@ -218,9 +199,9 @@ func (p *Pass) Silent() map[string]time.Time {
 	return silent
 }
 
-// SilentSince returns one owner's time in Silent, or zero. A copy of all for each of a hundred
+// silentSince returns one owner's time in silent, or zero. A copy of all for each of a hundred
 // thousand dead owners would take minutes.
-func (p *Pass) SilentSince(id string) (since time.Time) {
+func (p *Pass) silentSince(id string) (since time.Time) {
 	p.t.owners.view(func(r *reading) {
 		if x := r.owners[id]; x != nil && x.liveness == Dead {
 			since = time.UnixMilli(x.Fell())
@@ -233,9 +214,9 @@ func (p *Pass) SilentSince(id string) (since time.Time) {
 // longer than was read, and a reading is valid for a while.
 const afterFall = 2 * readingFresh
 
-// NextPlainFall returns the first time later than after at which an owner that writes no records
+// nextPlainFall returns the first time later than after at which an owner that writes no records
 // is seen to be dead, unless it beats; zero: none.
-func (p *Pass) NextPlainFall(after time.Time) (next time.Time) {
+func (p *Pass) nextPlainFall(after time.Time) (next time.Time) {
 	p.t.owners.view(func(r *reading) {
 		for _, x := range r.owners {
 			at := r.when(x.Ends(r.Since, x.why)).Add(afterFall)
@@ -247,8 +228,8 @@ func (p *Pass) NextPlainFall(after time.Time) (next time.Time) {
 	return next
 }
 
-// Empty notes that a full scan has found no entry of these owners, silent since these times.
-func (p *Pass) Empty(silent map[string]time.Time) {
+// foundEmpty notes that a full scan has found no entry of these owners, silent since these times.
+func (p *Pass) foundEmpty(silent map[string]time.Time) {
 	o := p.t.owners
 	o.view(func(r *reading) {
 		for id, since := range silent {
@@ -259,21 +240,8 @@ func (p *Pass) Empty(silent map[string]time.Time) {
 	})
 }
 
-// BeginFullScan announces that this pass reads everything, with a reason for metrics and status.
-// Only a FullScanner may call it.
-func (p *Pass) BeginFullScan(why string) { p.scan.Reason = why }
-
-// NextFullScan sets when the next full scan is due at the latest.
-func (p *Pass) NextFullScan(by time.Time) { p.scan.NextBy = by }
-
-// NotDue marks a pass whose work was not due. It is done, but does not replace the last report.
-func (p *Pass) NotDue() { p.idle = true }
-
-// Spent returns how long the pass' calls, without deletes, have occupied the server.
-func (p *Pass) Spent() time.Duration { return p.spent }
-
-// LastHold returns the time of the last hold, by the server's clock; zero if unknown.
-func (p *Pass) LastHold() time.Time { return p.t.j.listener.heard().witness.LastHold }
+// lastHold returns the time of the last hold, by the server's clock; zero if unknown.
+func (p *Pass) lastHold() time.Time { return p.t.j.listener.heard().witness.LastHold }
 
 // Liveness judges owners, with at most Config.ExistsConcurrency requests for heartbeats at a time.
 // Unreadable and Doubted mean keep. Liveness fails only if nothing could be read.
@@ -342,10 +310,10 @@ func (p *Pass) evictedFrom(owner string, n int) {
 	p.from[owner] += n
 }
 
-// Forget removes a dead owner from the roster, as the last step, and deletes the sets that list its
-// entries. If the owner has come back, or a set has more than swept members, all stay. Forget
+// forget removes a dead owner from the roster, as the last step, and deletes the sets that list its
+// entries. If the owner has come back, or a set has more than swept members, all stay. forget
 // returns ErrRefused if this user may not UNLINK the sets.
-func (p *Pass) Forget(ctx context.Context, owner string, swept int, sets ...string) error {
+func (p *Pass) forget(ctx context.Context, owner string, swept int, sets ...string) error {
 	t := p.t
 	if err := t.checkPaused(ctx, pauseFresh); err != nil {
 		return err

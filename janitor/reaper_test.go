@@ -17,7 +17,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // A lost reply is two faults: the request ran, or it did not.
@@ -213,7 +212,7 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 				<-ctx.Done()
 				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
 				// With a context that outlives the term, like that of a process that has slept.
-				a, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: registry.EvictEntries, Items: []string{"x"}})
+				a, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: guard.EvictEntries, Items: []string{"x"}})
 				if a.Verdict != guard.Fenced {
 					err = fmt.Errorf("the answer is %q", a.Verdict)
 				}

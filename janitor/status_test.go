@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // scripted is a sweep whose requested passes a test scripts; all others do nothing.
@@ -90,7 +90,7 @@ func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 			p.AddScanned(9)
 			p.Skip(SkipUnreadable, 2)
 			_, err := p.Delete(ctx, Batch{
-				Owner: "dead", Body: registry.EvictEntries, Keys: registry.EntryKeys(f.Layout, "dead"),
+				Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(f.Layout, "dead"),
 				Items: append(imeis, "moved"),
 			})
 			wait.For(ctx, 3*time.Second)
@@ -203,7 +203,7 @@ func TestStatusSaysWhyTheWitnessIsNotTicked(t *testing.T) {
 
 // Failed calls return the error of the server or the line, and name the operation.
 func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
-	batch := Batch{Owner: "dead", Body: registry.EvictEntries, Keys: []string{"k"}, Items: []string{"x"}}
+	batch := Batch{Owner: "dead", Body: guard.EvictEntries, Keys: []string{"k"}, Items: []string{"x"}}
 	for name, c := range map[string]struct {
 		command string // the command that fails
 		says    string
@@ -227,8 +227,8 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			_, err := p.Liveness(ctx, []string{"dead"})
 			return err
 		}},
-		"SetPages": {"sscan", "", func(ctx context.Context, r *replica, p *Pass) (err error) {
-			for _, err = range p.SetPages(ctx, r.f.Roster()) {
+		"pages": {"sscan", "", func(ctx context.Context, r *replica, p *Pass) (err error) {
+			for _, err = range guard.Members(ctx, p.Client(), r.f.Roster(), p.Paging()) {
 			}
 			return err
 		}},
@@ -241,10 +241,10 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 			return err
 		}},
 		"Forget, of the pause": {"getrange", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			return p.Forget(ctx, "dead", 0)
+			return p.Forget(ctx, "dead")
 		}},
 		"Forget": {"evalsha", "guard: forget owner: ", func(ctx context.Context, _ *replica, p *Pass) error {
-			return p.Forget(ctx, "dead", 0)
+			return p.Forget(ctx, "dead")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

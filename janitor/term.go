@@ -199,12 +199,13 @@ func (t *termState) checkFormer(err error) {
 func (t *termState) pass(ctx context.Context, s Sweeper, req Request, last Outcome) *Pass {
 	j, begun := t.j, time.Now()
 	p := &Pass{
-		t: t, req: req, judgesOwners: j.judges[s.Name()], logged: begun,
+		t: t, req: req, logged: begun,
 		report: Report{
 			Sweep: s.Name(), Epoch: t.term.Epoch(), Owner: req.Owner,
 			DryRun: req.DryRun || j.cfg.DryRun, Started: begun,
 		},
 	}
+	_, p.judgesOwners = s.(interface{ judgesOwners() })
 	j.begun(p)
 	r := &p.report
 	ctx, done := t.spanPass(ctx, s, req)
@@ -313,7 +314,7 @@ type demand struct {
 }
 
 func newLoop(t *termState, s Sweeper) *loop {
-	_, fullScans := s.(FullScanner)
+	_, fullScans := s.(interface{ FullScans() })
 	return &loop{
 		t: t, sweep: s, demands: make(chan demand),
 		interval: cmp.Or(s.Interval(), t.j.cfg.Interval), fullScans: fullScans,

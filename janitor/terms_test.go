@@ -196,7 +196,7 @@ func TestACallThatEndsWithItsCallerSaysWhy(t *testing.T) {
 func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
 	batch := func(ctx context.Context, p *Pass, owner string) error {
 		_, err := p.Delete(ctx, Batch{
-			Owner: owner, Body: registry.EvictEntries, Keys: registry.EntryKeys(p.Layout(), owner), Items: []string{"x"},
+			Owner: owner, Body: guard.EvictEntries, Keys: guard.EntryKeys(p.Layout(), owner), Items: []string{"x"},
 		})
 		return err
 	}
@@ -245,7 +245,7 @@ func TestABatchHasItemsAndNoMoreThanAreAllowed(t *testing.T) {
 		for n, says := range []string{"batch of 0 items, want 1 to 3", "", "", "", "batch of 4 items, want 1 to 3"} {
 			rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
 				a, err := p.Delete(ctx, Batch{
-					Owner: "dead", Body: registry.EvictEntries, Keys: registry.EntryKeys(f.Layout, "dead"),
+					Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(f.Layout, "dead"),
 					Items: strings.Split("a b c d", " ")[:n],
 				})
 				if err == nil && a.Verdict != guard.Done {
@@ -331,7 +331,7 @@ func TestAHeldBatchHasTheJanitorListenAtOnce(t *testing.T) {
 		f.must(f.Del(t.Context(), f.Witness()))
 		rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
 			_, err := p.Delete(ctx, Batch{
-				Owner: "dead", Body: registry.EvictEntries, Keys: registry.EntryKeys(f.Layout, "dead"), Items: []string{"x"},
+				Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(f.Layout, "dead"), Items: []string{"x"},
 			})
 			return err
 		})
@@ -422,7 +422,7 @@ func TestATermThatIsFencedEndsAtOnceWhateverItAskedFor(t *testing.T) {
 			pass(time.Second)
 			taken(t, f)
 			var got error
-			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead", 0); return got }
+			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead"); return got }
 			_, err := r.Janitor.Sweep(t.Context(), Request{})
 			if not := new(NotLeaderError); err != nil {
 				require.ErrorAs(t, err, &not)

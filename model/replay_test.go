@@ -19,7 +19,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -229,7 +228,7 @@ func (s *server) sweep(ctx context.Context, g *guard.Guard, l guard.Lease, owner
 func (s *server) batch(l guard.Lease, n uint64, owner, item string) guard.Batch {
 	return guard.Batch{
 		ID: guard.BatchID{Epoch: l.Epoch, N: n}, Token: l.Token, Sweep: "registry", Owner: owner,
-		Body: registry.EvictEntries, Keys: registry.EntryKeys(guard.Layout{}, owner), Items: []string{item},
+		Body: guard.EvictEntries, Keys: guard.EntryKeys(guard.Layout{}, owner), Items: []string{item},
 		Evidence: s.evidence(owner),
 	}
 }

@@ -24,7 +24,7 @@
 //	in use         Touch          ─► table ─ queue ─► lookup.lua    lost: heal.lua; foreign: dispute
 //	socket closes  Release        ─► table ─ queue ─► release.lua   HDEL if it is ours, SREM
 //	every beat     beat.lua ─ reply ─ surprise ─► lookup.lua of everything, SSCAN of the index
-//	process dies   its heartbeat expires ─► quickway.go, fullscan.go ─► batcher.go ─► evict.lua
+//	process dies   its heartbeat expires ─► package janitor
 //
 // To follow one id, read in this order:
 //
@@ -34,9 +34,6 @@
 //     of an id is newer, by clock.go.
 //   - writer.go, heartbeat.go and reconcile.go: the loops around the table. They call the scripts
 //     (scripts.go, starting with record.lua and owner.lua).
-//   - internal/sweeps: the leader's work when an owner is dead. quickway.go and fullscan.go find
-//     and judge; batcher.go passes full batches to janitor.Pass.Delete, where guard.lua checks
-//     again before evict.lua deletes.
 //
 // The writer writes one batch at a time, so operations on one id never overlap, though the calls of
 // a large batch do. An operation is
@@ -118,7 +115,7 @@
 // land late. Besides, each beat checks a tenth of the claims.
 //
 // An id in dispute is removed from the index. So indexes have as many members as there are
-// entries, and the leader notices when only a full scan can find something (see due).
+// entries, and the leader notices when only a full scan can find something.
 //
 // # Memory while Redis is down
 //

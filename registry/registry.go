@@ -16,8 +16,6 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
 
 // Layout names every key; see guard.Layout.
@@ -87,10 +85,8 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Sweeps returns the registry's two sweeps, for the janitor. "owners", the quick way, sweeps a
-// silent instance through its reverse index, within a second or two. "registry", the full scan,
-// reads every entry if it can find something, and evicts those that the index missed.
-func (r *Registry) Sweeps() []janitor.Sweeper { return sweeps.New(r.metrics.evictedFrom) }
+// Evicted counts entries that this process' janitor deleted, by dead owner.
+func (r *Registry) Evicted(owner string, n int) { r.metrics.evictedFrom(owner, n) }
 
 // Run beats and writes until ctx ends. Then it closes the sockets, evenly over the first half of
 // the drain time, so that a fleet of clients does not connect again at one instant. It keeps

@@ -13,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/together"
-	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
 
 //go:embed *.lua
@@ -42,14 +41,6 @@ var (
 	goodbyeScript  = script("", "record", "owner", "goodbye")
 	lookupScript   = script("", "lookup")
 )
-
-// EvictEntries is the body of a guarded batch that evicts entries: Items are ids, Owner is the
-// dead instance, and Keys are those of EntryKeys; without the second one the index is left alone.
-// So is an unusable index; Answer.Reason then has the error.
-var EvictEntries = sweeps.EvictEntries
-
-// EntryKeys returns the Keys of a batch whose Body is EvictEntries.
-func EntryKeys(l Layout, owner string) []string { return sweeps.EntryKeys(l, owner) }
 
 // ErrReplaced ends Run, and every claim, when a newer process has the same instance id. This one
 // writes nothing more and hands nothing back; it must exit.

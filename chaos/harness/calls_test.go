@@ -66,7 +66,7 @@ func TestVerdictIsCountedThoughTheReplicaNeverHearsIt(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: l.Addr(), Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: Patience})
 		defer c.Close()
 		g := guard.New(c, c, registry.Layout{}, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "a")
-		b := guard.Batch{ID: guard.BatchID{Epoch: 7, N: 1}, Token: "no", Body: registry.EvictEntries, Keys: registry.EntryKeys(registry.Layout{}, "x"), Owner: "x", Items: []string{"1"}}
+		b := guard.Batch{ID: guard.BatchID{Epoch: 7, N: 1}, Token: "no", Body: guard.EvictEntries, Keys: guard.EntryKeys(registry.Layout{}, "x"), Owner: "x", Items: []string{"1"}}
 		a, err := g.Do(t.Context(), b)
 		require.NoError(t, err)
 		require.Equal(t, guard.Fenced, a.Verdict)

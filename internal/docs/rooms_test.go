@@ -19,7 +19,7 @@ var below = map[string][]string{
 	"guard":        {"internal"},
 	"lease":        {"internal"},
 	"janitor":      {"guard", "internal", "lease"},
-	"registry":     {"guard", "internal", "janitor", "lease"},
+	"registry":     {"guard", "internal", "lease"},
 	"partition":    {"guard", "internal", "janitor", "registry"},
 	"orphan":       {"guard", "internal", "janitor", "orphan/rules"},
 	"orphan/rules": {"guard", "internal"},

@@ -96,11 +96,6 @@ type worker struct {
 	ended chan struct{}
 }
 
-// alone is a registry in which nothing is swept: a worker has no devices.
-type alone struct{ *registry.Registry }
-
-func (alone) Sweeps() []janitor.Sweeper { return nil }
-
 // start starts a worker with the rules as they are.
 func (w *world) start() {
 	w.lives++
@@ -119,7 +114,7 @@ func (w *world) start() {
 	})
 	require.NoError(w.t, err)
 	k.jan, err = janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: alone{reg}, Sweeps: k.set.Sweeps(), Logger: logger, RedisShare: 1,
+		Client: data, Control: control, Registry: reg, Sweeps: k.set.Sweeps(), Logger: logger, RedisShare: 1,
 		DryRun: w.dry, LeaseTTL: time.Minute, Interval: 15 * time.Minute,
 	})
 	require.NoError(w.t, err)

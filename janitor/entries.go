@@ -1,6 +1,4 @@
-// Package sweeps has the leader's two sweeps of a registry: the quick way through the indexes of
-// silent owners, and the full scan.
-package sweeps
+package janitor
 
 import (
 	"context"
@@ -13,19 +11,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/together"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // pipelined is the most commands per pipeline: about 0.3 ms of Redis' time.
 const pipelined = 500
 
-// New returns both sweeps. They report to evicted what they evict.
-func New(evicted func(owner string, n int)) []janitor.Sweeper {
-	s := &sweeps{evicted: evicted, empty: map[string]time.Time{}, refused: refusals{of: map[string]refusal{}}}
-	return []janitor.Sweeper{&quickWay{sweeps: s}, &fullScan{sweeps: s}}
+// newEntries returns the registry's two sweeps: the quick way through the indexes of silent owners,
+// and the full scan. They report to evicted what they evict.
+func newEntries(evicted func(owner string, n int)) []Sweeper {
+	s := &entries{evicted: evicted, empty: map[string]time.Time{}, refused: refusals{of: map[string]refusal{}}}
+	return []Sweeper{&quickWay{entries: s}, &fullScan{entries: s}}
 }
 
-type sweeps struct {
+// entries is what both share.
+type entries struct {
 	evicted func(owner string, n int)
 	refused refusals
 
@@ -38,16 +37,18 @@ type sweeps struct {
 	empty map[string]time.Time
 }
 
+func (*entries) judgesOwners() {}
+
 // scanned records the end of a full scan that found no entry of the owners in before, silent since
 // these times. An owner that came back meanwhile has another time in silent.
-func (s *sweeps) scanned(before, silent map[string]time.Time) {
+func (s *entries) scanned(before, silent map[string]time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(s.empty, before)
 	maps.DeleteFunc(s.empty, func(id string, since time.Time) bool { return !silent[id].Equal(since) })
 }
 
-func (s *sweeps) isEmpty(owner string, silent time.Time) bool {
+func (s *entries) isEmpty(owner string, silent time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since, empty := s.empty[owner]
@@ -57,7 +58,7 @@ func (s *sweeps) isEmpty(owner string, silent time.Time) bool {
 // expect adds the sizes of hashes or sets to the pass' total. A refused or mistyped key counts as
 // unknown.
 func expect(
-	ctx context.Context, p *janitor.Pass,
+	ctx context.Context, p *Pass,
 	size func(redis.Pipeliner, context.Context, string) *redis.IntCmd, keys ...string,
 ) error {
 	for slice := range slices.Chunk(keys, pipelined) {
@@ -69,7 +70,7 @@ func expect(
 				return nil
 			})
 			for _, cmd := range cmds {
-				p.AddTotal(int(cmd.(*redis.IntCmd).Val()))
+				p.addTotal(int(cmd.(*redis.IntCmd).Val()))
 			}
 			return err
 		})

@@ -1,11 +1,16 @@
-package sweeps
+package janitor
 
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 // batcherMost bounds the entries that a batcher holds, in full batches. A thousand dead owners with
@@ -17,8 +22,8 @@ const toldMost = 100
 // batcher collects condemned entries by owner and deletes them in full batches. It leaves an owner
 // alone once that turns out to be alive or cannot be swept.
 type batcher struct {
-	*sweeps
-	p *janitor.Pass
+	*entries
+	p *Pass
 	// Each owner's entries, in the order of the scan, in which Redis deletes fastest. Scans may
 	// repeat entries; the guard removes duplicates.
 	ids  map[string][]string
@@ -30,9 +35,9 @@ type batcher struct {
 	whole     bool // the index will be deleted as a whole; batches leave it alone
 }
 
-func newBatcher(s *sweeps, p *janitor.Pass) *batcher {
+func newBatcher(s *entries, p *Pass) *batcher {
 	return &batcher{
-		sweeps: s, p: p,
+		entries: s, p: p,
 		ids: map[string][]string{}, left: map[string]bool{}, told: map[string]bool{},
 	}
 }
@@ -66,21 +71,21 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	delete(b.ids, owner)
 	b.held -= len(ids)
 	b.condemned += len(ids)
-	keys := EntryKeys(b.p.Layout(), owner)
+	keys := guard.EntryKeys(b.p.t.j.layout, owner)
 	if b.whole {
 		keys = keys[:1]
 	}
-	a, err := b.p.Delete(ctx, janitor.Batch{
+	a, err := b.p.Delete(ctx, Batch{
 		Owner:   owner,
-		Body:    EvictEntries,
+		Body:    guard.EvictEntries,
 		Keys:    keys,
 		Items:   ids,
 		Deleted: func(a guard.Answer) { b.evicted(owner, a.Deleted) },
 	})
 	switch {
-	case errors.Is(err, janitor.ErrRefused):
+	case errors.Is(err, ErrRefused):
 		// A key of another type, or a missing right, affects this owner only, not the pass.
-		b.p.Skip(janitor.SkipUnreadable, len(ids))
+		b.p.Skip(SkipUnreadable, len(ids))
 		b.leave(owner)
 		b.refused.note(b.p.Log(), owner, err)
 		return nil
@@ -94,7 +99,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	if a.Reason != "" && a.Deleted > 0 && !b.told[owner] && len(b.told) < toldMost {
 		b.told[owner] = true
 		b.p.Log().Warn("evicted entries but left the index alone: check that key",
-			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
+			"owner", owner, "key", b.p.t.j.layout.Devices(owner), "reason", a.Reason)
 	}
 	return nil
 }
@@ -104,4 +109,56 @@ func (b *batcher) leave(owner string) {
 		clear(b.left)
 	}
 	b.left[owner] = true
+}
+
+// refusals remembers between passes whose batches Redis refuses, so that a lasting refusal is
+// logged once.
+type refusals struct {
+	mu sync.Mutex
+	of map[string]refusal // by owner; those of more than refusalsMost are not logged
+}
+
+const refusalsMost = 1000
+
+type refusal struct {
+	text string
+	last time.Time
+}
+
+// note takes the result of an owner's batch: the error with which Redis refused it, or nil. A
+// different error is logged again.
+func (r *refusals) note(log *slog.Logger, owner string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, known := r.of[owner]
+	switch text := refusalText(err); {
+	case err == nil && known:
+		delete(r.of, owner)
+		log.Info("deleting the dead owner's entries again", "owner", owner)
+	case err == nil || !known && len(r.of) >= refusalsMost:
+	default:
+		if was.text != text {
+			log.Warn("server refuses to delete a dead owner's entries; they remain", "owner", owner, "error", err)
+		}
+		r.of[owner] = refusal{text, time.Now()}
+	}
+}
+
+// refusalText leaves out the id of the batch, which differs each time.
+func refusalText(err error) string {
+	var answer redis.Error
+	switch {
+	case errors.As(err, &answer):
+		return answer.Error()
+	case err != nil:
+		return err.Error()
+	}
+	return ""
+}
+
+// forget drops owners without a recent refusal: they live, or others swept them.
+func (r *refusals) forget(after time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.of, func(_ string, is refusal) bool { return time.Since(is.last) > after })
 }

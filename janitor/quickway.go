@@ -1,4 +1,4 @@
-package sweeps
+package janitor
 
 import (
 	"context"
@@ -9,14 +9,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/guard"
 )
 
 // quickWay is the sweep "owners": it reads the roster's heartbeats, and sweeps an owner that fell
 // silent, or that left gracefully, through its reverse index. While all live it costs
 // O(instances), whatever the number of ids.
 type quickWay struct {
-	*sweeps
+	*entries
 	dry map[string]finding // of a dry run
 	// This user may not UNLINK an index: batches remove their members instead.
 	piecemeal bool
@@ -36,8 +36,8 @@ func (*quickWay) Name() string { return "owners" }
 // Interval bounds how soon a silence is noticed that the last pass did not foresee.
 func (*quickWay) Interval() time.Duration { return time.Second }
 
-func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
-	s.refused.forget(p.Interval() + longestGap) // by then a full scan would have met it again
+func (s *quickWay) Run(ctx context.Context, p *Pass) error {
+	s.refused.forget(p.interval() + longestGap) // by then a full scan would have met it again
 	silent, err := s.find(ctx, p)
 	if err != nil || len(silent) == 0 {
 		return err
@@ -49,7 +49,7 @@ func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
 	silent = s.due(p, silent)
 	indexes := make([]string, len(silent))
 	for i, owner := range silent {
-		indexes[i] = p.Layout().Devices(owner)
+		indexes[i] = p.t.j.layout.Devices(owner)
 	}
 	if err := expect(ctx, p, redis.Pipeliner.SCard, indexes...); err != nil {
 		return err
@@ -67,8 +67,8 @@ func (s *quickWay) Run(ctx context.Context, p *janitor.Pass) error {
 	return nil
 }
 
-func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, err error) {
-	roster, err := p.Roster(ctx)
+func (s *quickWay) find(ctx context.Context, p *Pass) (silent []string, err error) {
+	roster, err := p.roster(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +77,16 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 			return nil, err
 		}
 	}
-	p.AddTotal(len(roster))
+	p.addTotal(len(roster))
 	p.AddScanned(len(roster))
 	for id, liveness := range roster {
 		switch liveness {
-		case janitor.Dead:
+		case Dead:
 			silent = append(silent, id)
-		case janitor.Unreadable:
-			p.Skip(janitor.SkipUnreadable, 1)
-		case janitor.Doubted:
-			p.Skip(janitor.SkipDoubted, 1)
+		case Unreadable:
+			p.Skip(SkipUnreadable, 1)
+		case Doubted:
+			p.Skip(SkipDoubted, 1)
 		}
 	}
 	return silent, nil
@@ -95,7 +95,7 @@ func (s *quickWay) find(ctx context.Context, p *janitor.Pass) (silent []string, 
 // due returns the silent owners whose indexes this pass reads. Owners in stuck are left to the full
 // scan for longestGap, or until a pass is requested. Unrequested dry runs read an index once an
 // interval and repeat the other findings.
-func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
+func (s *quickWay) due(p *Pass, silent []string) (due []string) {
 	there := make(map[string]bool, len(silent))
 	for _, owner := range silent {
 		there[owner] = true
@@ -110,13 +110,13 @@ func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 	known := make(map[string]finding, len(silent)) // forgets owners that are back
 	for _, owner := range silent {
 		found, there := s.dry[owner]
-		if !there || time.Since(found.at) >= p.Interval() {
+		if !there || time.Since(found.at) >= p.interval() {
 			due = append(due, owner)
 			continue
 		}
 		known[owner] = found
 		p.AddCondemned(found.condemned)
-		p.Skip(janitor.SkipUnreadable, found.unreadable)
+		p.Skip(SkipUnreadable, found.unreadable)
 	}
 	s.dry = known
 	return due
@@ -126,18 +126,18 @@ func (s *quickWay) due(p *janitor.Pass, silent []string) (due []string) {
 // the index as a whole: removing a member costs Redis a third of evicting an entry. An index that
 // has grown meanwhile waits for the next pass.
 func (s *quickWay) sweep(
-	ctx context.Context, p *janitor.Pass, owner string,
+	ctx context.Context, p *Pass, owner string,
 ) (condemned, unreadable int, err error) {
 	var (
-		index = p.Layout().Devices(owner)
-		b     = newBatcher(s.sweeps, p)
+		index = p.t.j.layout.Devices(owner)
+		b     = newBatcher(s.entries, p)
 		found int
 	)
 	b.whole = !s.piecemeal
 	defer s.at.Store(nil)
-	for read, err := range p.SetPages(ctx, index) {
+	for read, err := range guard.Members(ctx, p.Client(), index, p.paging()) {
 		if redis.HasErrorPrefix(err, "WRONGTYPE ") { // kept; the full scan reports it too
-			p.Skip(janitor.SkipUnreadable, 1)
+			p.Skip(SkipUnreadable, 1)
 			return b.condemned, 1, nil
 		}
 		if err != nil {
@@ -164,11 +164,11 @@ func (s *quickWay) sweep(
 		return b.condemned, 0, err
 	}
 	// A missing index proves nothing: it may be off, or lost.
-	if found == 0 && !s.isEmpty(owner, p.SilentSince(owner)) {
+	if found == 0 && !s.isEmpty(owner, p.silentSince(owner)) {
 		return 0, 0, nil
 	}
-	err = p.Forget(ctx, owner, found, index)
-	if !errors.Is(err, janitor.ErrRefused) {
+	err = p.forget(ctx, owner, found, index)
+	if !errors.Is(err, ErrRefused) {
 		return 0, 0, err
 	}
 	if !s.piecemeal {
@@ -182,12 +182,12 @@ func (s *quickWay) sweep(
 
 // keep notes an owner whose entries were swept but whose index stays. Reading that index each
 // second would fill the log with empty records.
-func (s *quickWay) keep(p *janitor.Pass, owner string, err error) {
+func (s *quickWay) keep(p *Pass, owner string, err error) {
 	if s.stuck == nil {
 		s.stuck = map[string]time.Time{}
 		p.Log().Warn("cannot empty dead owners' indexes; the owners stay on the roster: allow UNLINK in the ACL",
 			"owner", owner, "error", err)
 	}
 	s.stuck[owner] = time.Now()
-	p.Skip(janitor.SkipUnreadable, 1)
+	p.Skip(SkipUnreadable, 1)
 }

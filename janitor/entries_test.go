@@ -1,4 +1,4 @@
-package sweeps
+package janitor
 
 import (
 	"testing"
@@ -11,8 +11,8 @@ import (
 func TestTheFullScanLetsTheQuickWayFinishButNotForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &sweeps{}
-		w := &scan{fullScan: &fullScan{sweeps: s}, yield: 30 * time.Second}
+		s := &entries{}
+		w := &scan{fullScan: &fullScan{entries: s}, yield: 30 * time.Second}
 		waited := func() time.Duration {
 			begun := time.Now()
 			require.NoError(t, w.wait(t.Context()))
@@ -32,7 +32,7 @@ func TestTheFullScanLetsTheQuickWayFinishButNotForEver(t *testing.T) {
 func TestAnOwnerThatCameBackDuringAScanIsNotTakenForEmpty(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	s := &sweeps{empty: map[string]time.Time{}}
+	s := &entries{empty: map[string]time.Time{}}
 	before := map[string]time.Time{"x": now, "y": now}
 	silent := map[string]time.Time{"x": now.Add(time.Second), "y": now} // x came back, and fell again
 	s.scanned(before, silent)

@@ -1,4 +1,4 @@
-package sweeps
+package janitor
 
 import (
 	"context"
@@ -8,10 +8,167 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
+
+const (
+	// yieldFor is the pause between two checks of a full scan that yields.
+	yieldFor = 50 * time.Millisecond
+	// leftMost bounds the owners that a scan leaves alone. There are more only in a registry full
+	// of rubbish.
+	leftMost = 20_000
+	// plainApart is the least time between two scans for owners that write no records.
+	plainApart = 30 * time.Second
+)
+
+// fullScan is the sweep "registry": it reads all entries, and evicts those of dead owners,
+// including owners that no index or roster knows. It runs when it can find something; see due.
+type fullScan struct {
+	*entries
+	scans due
+}
+
+func (*fullScan) Name() string { return "registry" }
+
+func (*fullScan) Interval() time.Duration { return 0 }
+
+// FullScans marks sweeps that make full scans. If their passes fail for three intervals, the leader
+// resigns.
+func (*fullScan) FullScans() {}
+
+func (s *fullScan) Run(ctx context.Context, p *Pass) error {
+	if err := p.CheckHeld(ctx); err != nil {
+		return err
+	}
+	why, err := s.whyDue(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.follow(p)
+	if why == "" {
+		p.idle = true
+		return nil
+	}
+	p.scan.Reason = why
+	w := &scan{fullScan: s, p: p}
+	all := p.Owner() == "" && !p.DryRun()
+	if !p.DryRun() {
+		w.yield = p.interval() / 2
+	}
+	if all {
+		s.scans.begin(p)
+	}
+	if err = w.walk(ctx); err == nil && all {
+		p.scan.NextBy = s.scans.begun.Add(s.scans.end(p))
+	}
+	return err
+}
+
+// follow requests the next pass for when an owner that writes no records may be dead. Only a full
+// scan finds its entries.
+func (s *fullScan) follow(p *Pass) {
+	p.RunAgain(time.Time{}) // not at the next fall of any other
+	if fall := p.nextPlainFall(s.scans.begun); !fall.IsZero() {
+		least := s.scans.begun.Add(min(plainApart, p.interval()))
+		if fall.Before(least) {
+			fall = least
+		}
+		p.RunAgain(fall)
+	}
+}
+
+// scan is one pass.
+type scan struct {
+	*fullScan
+	p     *Pass
+	yield time.Duration // how long it may still wait for the quick way
+	// The dead whose entries this walk has not met, and since when they are silent.
+	silent  map[string]time.Time
+	batcher *batcher
+}
+
+// walk reads the hash once. A cursor is valid only on the server that issued it: if that is
+// replaced, a hold begins, and after it the next scan is due.
+func (w *scan) walk(ctx context.Context) error {
+	p, key := w.p, w.p.t.j.layout.Registry()
+	if err := expect(ctx, p, redis.Pipeliner.HLen, key); err != nil {
+		return err
+	}
+	w.silent, w.batcher = p.silent(), newBatcher(w.entries, p)
+	for page, err := range guard.Fields(ctx, p.Client(), key, p.paging()) { // HSCAN
+		if err != nil {
+			return err
+		}
+		p.Skip(SkipUnreadable, page.Left)
+		if err := w.page(ctx, page.Items); err != nil {
+			return err
+		}
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.batcher.flush(ctx); err != nil {
+		return err
+	}
+	if p.Owner() == "" {
+		w.scanned(w.silent, p.silent())
+		p.foundEmpty(w.silent)
+	}
+	return nil
+}
+
+// wait gives way to the quick way, whose entries need not be scanned, for at most half an interval
+// per pass: it must not keep the full scan from owners that only the scan finds.
+func (w *scan) wait(ctx context.Context) error {
+	for w.at.Load() != nil && w.yield > 0 {
+		d := min(yieldFor, w.yield)
+		if !wait.For(ctx, d) {
+			return context.Cause(ctx)
+		}
+		w.yield -= d
+	}
+	return nil
+}
+
+// page judges the owners of a page's entries, each once a pass, and condemns those of the dead.
+func (w *scan) page(ctx context.Context, page []string) error {
+	p := w.p
+	p.AddScanned(len(page) / 2)
+	entries := make(map[string][]string)
+	for i := 1; i < len(page); i += 2 {
+		id, owner := page[i-1], page[i]
+		delete(w.silent, owner)
+		if only := p.Owner(); only == "" || only == owner {
+			entries[owner] = append(entries[owner], id)
+		}
+	}
+	liveness, err := p.Liveness(ctx, slices.Collect(maps.Keys(entries)))
+	if err != nil {
+		return err
+	}
+	all := p.Owner() == "" && !p.DryRun()
+	swept := w.at.Load()
+	for owner, ids := range entries {
+		switch liveness[owner] {
+		case Unreadable:
+			p.Skip(SkipUnreadable, len(ids))
+		case Doubted:
+			p.Skip(SkipDoubted, len(ids))
+		case Dead:
+			if all && swept != nil && *swept == owner {
+				continue // the next full scan finds entries that its index lacks
+			}
+			for _, id := range ids {
+				if err := w.batcher.add(ctx, owner, id); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
 
 const (
 	// fullScanShare is the share of a Redis core for full scans that can find nothing.
@@ -73,7 +230,7 @@ type counts struct {
 	entries, members int64
 }
 
-func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
+func (d *due) why(p *Pass, c counts, silent bool) string {
 	switch {
 	case p.Requested():
 		return dueAsked
@@ -83,7 +240,7 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 		return dueTerm
 	case !d.finished:
 		return dueUnfinished
-	case !d.hold.Equal(p.LastHold()):
+	case !d.hold.Equal(p.lastHold()):
 		return dueHold
 	case silent:
 		return dueSilent
@@ -91,7 +248,7 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 		return dueUnknown
 	case c.entries > c.members:
 		return dueUnindexed
-	case time.Since(d.begun) >= d.gap-p.Interval()/10: // a timer may fire a little early
+	case time.Since(d.begun) >= d.gap-p.interval()/10: // a timer may fire a little early
 		return dueInterval
 	case c.entries < c.members:
 		return dueStaleIndex
@@ -99,13 +256,13 @@ func (d *due) why(p *janitor.Pass, c counts, silent bool) string {
 	return ""
 }
 
-func (d *due) begin(p *janitor.Pass) {
-	d.epoch, d.finished, d.begun, d.hold = p.Epoch(), false, time.Now(), p.LastHold()
+func (d *due) begin(p *Pass) {
+	d.epoch, d.finished, d.begun, d.hold = p.Epoch(), false, time.Now(), p.lastHold()
 }
 
 // end records success, and returns how long the next scan may wait.
-func (d *due) end(p *janitor.Pass) time.Duration {
-	d.finished, d.gap = true, stretched(p.Spent(), p.Interval())
+func (d *due) end(p *Pass) time.Duration {
+	d.finished, d.gap = true, stretched(p.spent, p.interval())
 	return d.gap
 }
 
@@ -114,21 +271,21 @@ func stretched(cost, interval time.Duration) time.Duration {
 	return max(interval, min(time.Duration(float64(cost)/fullScanShare), longestGap))
 }
 
-func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, err error) {
+func (s *fullScan) whyDue(ctx context.Context, p *Pass) (why string, err error) {
 	for look := 1; ; look++ {
 		c, err := s.count(ctx, p)
 		if err != nil {
 			return "", err
 		}
 		silent := false
-		for id, since := range p.Silent() {
+		for id, since := range p.silent() {
 			silent = silent || !s.isEmpty(id, since)
 		}
 		why = s.scans.why(p, c, silent)
 		if why != dueStaleIndex || look == looks {
 			return why, nil
 		}
-		if !wait.For(ctx, min(lookAgain, p.Interval()/10)) {
+		if !wait.For(ctx, min(lookAgain, p.interval()/10)) {
 			return "", context.Cause(ctx)
 		}
 	}
@@ -136,8 +293,8 @@ func (s *fullScan) whyDue(ctx context.Context, p *janitor.Pass) (why string, err
 
 // count counts entries and members; beyond a page of owners not at one instant. An owner that joins
 // meanwhile, or a refusal, makes the counts unknown.
-func (s *fullScan) count(ctx context.Context, p *janitor.Pass) (c counts, err error) {
-	roster, err := p.Roster(ctx)
+func (s *fullScan) count(ctx context.Context, p *Pass) (c counts, err error) {
+	roster, err := p.roster(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -153,11 +310,11 @@ func (s *fullScan) count(ctx context.Context, p *janitor.Pass) (c counts, err er
 	return c, nil
 }
 
-func (c *counts) add(ctx context.Context, p *janitor.Pass, page []string, all int) error {
+func (c *counts) add(ctx context.Context, p *Pass, page []string, all int) error {
 	var entries, listed *redis.IntCmd
 	indexes := make([]*redis.IntCmd, len(page))
 	_, err := p.Client().TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		l := p.Layout()
+		l := p.t.j.layout
 		entries, listed = pipe.HLen(ctx, l.Registry()), pipe.SCard(ctx, l.Roster())
 		for i, id := range page {
 			indexes[i] = pipe.SCard(ctx, l.Devices(id))

@@ -1,4 +1,4 @@
-package sweeps_test
+package janitor_test
 
 import (
 	"context"
@@ -16,10 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
-	"github.com/rollcall-redis/rollcall/registry/internal/sweeps"
 )
-
-func TestMain(m *testing.M) { redistest.Main(m) }
 
 // stuttering is a sweep that finds each entry of an owner three times, as scans may.
 type stuttering struct{}
@@ -30,7 +27,7 @@ func (stuttering) Run(ctx context.Context, p *janitor.Pass) error {
 	if p.Owner() == "" {
 		return nil // not requested by the test
 	}
-	b := sweeps.NewBatcher(p)
+	b := janitor.NewBatcher(p)
 	for i := range 10 {
 		for range 3 {
 			if err := b.Add(ctx, "dead", fmt.Sprint(i)); err != nil {
