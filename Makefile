@@ -17,7 +17,7 @@ long_chaos = ^TestEverythingAt
 # Models that the race detector would only make slow. That of availability, on two real stores, takes
 # a tenth of the steps.
 search = ^TestSearch(OfPoisonedKeys)?$$
-searched = ./guard/doubt/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
+searched = ./internal/guard/doubt/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
 # Each alert beside its fault, on a real Prometheus: minutes.
 every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint

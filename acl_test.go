@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
 	"github.com/rollcall-redis/rollcall/rollcalltest"
 )
 
@@ -41,7 +46,7 @@ func (l limited) replica(t *testing.T, prefix, id string) (*rollcall.Replica, fu
 	t.Helper()
 	r, err := rollcall.New(rollcall.Config{
 		Redis: l.options(), Prefix: prefix, Instance: id, Interval: 200 * time.Millisecond, TTL: time.Second, Drain: time.Second,
-		Logger: slog.New(slog.DiscardHandler), Janitor: rollcall.Janitor{ScanEvery: 300 * time.Millisecond, LeaseTTL: 3 * time.Second},
+		Logger: slog.New(slog.DiscardHandler), Janitor: rollcall.Janitor{ScanEvery: 300 * time.Millisecond, LeaseTTL: 3 * time.Second, LogBytes: 1},
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -60,6 +65,11 @@ func (l limited) live(t *testing.T, prefix string) {
 		require.Eventually(t, cond, 30*time.Second, 10*time.Millisecond, what)
 	}
 	entry := func(id string) string { return l.admin.HGet(ctx, prefix+"connections:registry", id).Val() }
+	// What is of another type, or too much, and what a dead owner left.
+	require.NoError(t, l.admin.Set(ctx, prefix+"janitor:beats", "not a hash", 0).Err())
+	require.NoError(t, l.admin.Set(ctx, prefix+"janitor:witness", "not a hash", 0).Err())
+	above := fmt.Sprintf("%d-1", time.Now().Add(time.Hour).UnixMicro()) // as a failover leaves it
+	require.NoError(t, l.admin.XAdd(ctx, &redis.XAddArgs{Stream: prefix + "janitor:log", ID: above, Values: []any{"a", "b"}}).Err())
 	a, stopA := l.replica(t, prefix, "a")
 	b, stopB := l.replica(t, prefix, "b")
 	defer stopA()
@@ -72,7 +82,19 @@ func (l limited) live(t *testing.T, prefix string) {
 	require.NoError(t, bob.Wait(ctx))
 	require.NoError(t, l.admin.HDel(ctx, prefix+"connections:registry", "bob").Err())
 	eventually("bob is back", func() bool { return entry("bob") == "a" })
-	_, err := b.LookupMany(ctx, []string{"alice", "bob"})
+	dead := doubt.Record{Last: time.Now().Add(-time.Minute).UnixMilli(), TTL: 1000, Due: 200, Born: 1, State: doubt.Holds}
+	keys := registry.Layout{Prefix: prefix}
+	_, err := l.admin.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSet(ctx, keys.Beats(), "dead", dead.String())
+		p.SAdd(ctx, keys.Roster(), "dead")
+		p.SAdd(ctx, keys.Devices("dead"), "carol")
+		p.HSet(ctx, keys.Registry(), "carol", "dead")
+		return nil
+	})
+	require.NoError(t, err)
+	eventually("what the dead left is swept", func() bool { return entry("carol") == "" })
+	eventually("and it is", func() bool { return !l.admin.SIsMember(ctx, keys.Roster(), "dead").Val() })
+	_, err = b.LookupMany(ctx, []string{"alice", "bob"})
 	require.NoError(t, err)
 	_, err = b.Owners(ctx)
 	require.NoError(t, err)
@@ -108,7 +130,36 @@ func (l limited) refusals(t *testing.T) (found []string) {
 	return found
 }
 
-func TestTheRightsOfAnEmbedderAreEnough(t *testing.T) {
+// asked returns what clients and scripts ask of Redis until stop is called: names of commands, and
+// their arguments.
+func (l limited) asked(t *testing.T) (stop func() (commands, arguments map[string]bool)) {
+	t.Helper()
+	watch := l.admin.Conn()
+	lines := make(chan string, 1<<16)
+	m := watch.Monitor(t.Context(), lines)
+	m.Start()
+	return func() (commands, arguments map[string]bool) {
+		m.Stop()
+		require.NoError(t, watch.Close())
+		commands, arguments = map[string]bool{}, map[string]bool{}
+		for len(lines) > 0 {
+			words := quoted.FindAllStringSubmatch(<-lines, -1)
+			for i, w := range words {
+				if i == 0 {
+					commands[strings.ToLower(w[1])] = true
+				} else {
+					arguments[w[1]], arguments[strings.ToLower(w[1])] = true, true
+				}
+			}
+		}
+		return commands, arguments
+	}
+}
+
+var quoted = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
+
+// All that is granted is used, and nothing else is needed.
+func TestTheRightsOfAnEmbedderAreExact(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		prefix string
@@ -121,9 +172,26 @@ func TestTheRightsOfAnEmbedderAreEnough(t *testing.T) {
 			o.DB = c.db
 			l := limited{server, redis.NewClient(o), c.db}
 			t.Cleanup(func() { _ = l.admin.Close() })
-			l.may(t, rollcall.ACL(c.prefix, c.db)...)
+			rules := rollcall.ACL(c.prefix, c.db)
+			l.may(t, rules...)
+			stop := l.asked(t)
 			defer func() { require.Empty(t, l.refusals(t)) }()
 			l.live(t, c.prefix)
+			commands, arguments := stop()
+			var unused []string
+			for _, rule := range rules {
+				name, sub, _ := strings.Cut(rule[1:], "|")
+				used := commands[name] && (sub == "" || arguments[sub])
+				for a := range arguments {
+					if rule[0] != '+' && !used {
+						used, _ = path.Match(rule[1:], a)
+					}
+				}
+				if !used {
+					unused = append(unused, rule)
+				}
+			}
+			require.Empty(t, unused, "granted, and never used")
 		})
 	}
 }

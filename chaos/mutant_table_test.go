@@ -28,14 +28,14 @@ type mutant struct {
 }
 
 const (
-	guardLua    = "guard/guard.lua"
-	evictLua    = "guard/evict.lua"
-	witnessLua  = "guard/witness.lua"
+	guardLua    = "internal/guard/guard.lua"
+	evictLua    = "internal/guard/evict.lua"
+	witnessLua  = "internal/guard/witness.lua"
 	ownerLua    = "registry/owner.lua"
 	registerLua = "registry/register.lua"
 	releaseLua  = "registry/release.lua"
 	healLua     = "registry/heal.lua"
-	guardGo     = "guard/guard.go"
+	guardGo     = "internal/guard/guard.go"
 	tableGo     = "registry/table.go"
 	reconcileGo = "registry/reconcile.go"
 	disputeGo   = "registry/dispute.go"
@@ -44,7 +44,7 @@ const (
 	quickWayGo  = "janitor/quickway.go"
 	fullScanGo  = "janitor/fullscan.go"
 	ownersGo    = "janitor/owners.go"
-	doubtGo     = "guard/doubt/doubt.go"
+	doubtGo     = "internal/guard/doubt/doubt.go"
 	reaperGo    = "janitor/reaper.go"
 	pendingGo   = "janitor/pending.go"
 	settingsGo  = "cmd/internal/connect/redis.go"

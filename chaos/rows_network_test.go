@@ -15,7 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // networkRows are what the network between replicas and Redis does to them. All of it is done by

@@ -1,7 +1,7 @@
 package chaos
 
 const (
-	seatsGo   = "partition/seats.go"
+	seatsGo   = "internal/partition/seats.go"
 	electorGo = "lease/elector.go"
 )
 
@@ -39,7 +39,7 @@ var fleetMutants = []mutant{
 	{
 		name:  "NoFormer",
 		what:  "nobody notices that a server lacks a newer heartbeat",
-		edits: []edit{{"guard/former.lua", "if last and last < tonumber(newest) then", "if false then"}},
+		edits: []edit{{"internal/guard/former.lua", "if last and last < tonumber(newest) then", "if false then"}},
 	},
 	{
 		name:  "EverybodyRanked",

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall"
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/handlers"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
@@ -43,7 +43,7 @@ func (leftBehind) Name() string            { return "sessions" }
 func (leftBehind) Interval() time.Duration { return 10 * time.Minute }
 
 // deleteKeys deletes whole keys of a dead owner. The guard has found the owner's heartbeat absent.
-var deleteKeys = guard.NewBody(`
+var deleteKeys = janitor.NewBody(`
 -- KEYS[6..] keys  ARGV[8..] the same
 local found = {}
 for i = 8, #ARGV do
@@ -107,7 +107,7 @@ func ExampleSweeper() {
 	defer rdb.Close()
 	ctl := redis.NewClient(lease.Options(server.Options()))
 	defer ctl.Close()
-	layout := guard.Layout{Prefix: "example:"}
+	layout := registry.Layout{Prefix: "example:"}
 
 	ctx, stop := context.WithCancel(context.Background())
 	reg, err := registry.New(registry.Config{Client: rdb, Control: ctl, Instance: "replica-1", Layout: layout})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 )

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 	"github.com/rollcall-redis/rollcall/lease"
 )

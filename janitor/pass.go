@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 // A Sweeper is one kind of cleaning. During a term its passes run one at a time, on its interval
@@ -35,19 +35,53 @@ type Sweeper interface {
 	Run(ctx context.Context, p *Pass) error
 }
 
+// A Body is the part of a guarded script that judges a batch's items again and deletes them.
+type Body = guard.Body
+
+// NewBody appends a sweep's own Lua to the guard. When it runs, the guard has decided that the
+// leader may delete and that Batch.Owner is silent. The body can use:
+//
+//	KEYS[6], KEYS[7], ...     Batch.Keys
+//	ARGV[8], ARGV[9], ...     Batch.Items, distinct, at most 1000
+//	ARGV[6]                   Batch.Owner, "" if no owner is judged
+//	kind(key)                 the key's type as TYPE reports it, "none" if it does not exist
+//	refused(command, key, ..) nil, or the error to return if this user may not run the command
+//	record(deleted, reowned, name, list, note)
+//	                          writes the log record: how many items will be deleted, how many now
+//	                          belong to somebody else, the deleted ones as a list called name, and
+//	                          an optional note: the answer's reason, also when repeated
+//	answer('DONE', deleted, reowned, reason)
+//	                          builds the script's result
+//
+// It must, in this order:
+//
+//  1. Judge its items again by their own content: an entry still names the dead owner, a job is
+//     marked finished. Absence from another hash or set is not evidence: that key may have been
+//     lost with everybody alive.
+//  2. Check types with kind, and every command that follows with refused. Redis does not roll
+//     scripts back: a failure after the record would leave a record of deletes that never happened.
+//  3. Call record exactly once. If it returns anything but nil, return that at once.
+//  4. Delete exactly what it recorded, and return answer('DONE', ...).
+//
+// See evict.lua for an example.
+func NewBody(lua string) *Body { return guard.NewBody(lua) }
+
+// An Answer is what became of a batch.
+type Answer = guard.Answer
+
 // A Batch is a sweep's request to delete items in one guarded script.
 type Batch struct {
 	// Owner is the instance judged dead: the guard deletes only while its silence proves that. With
 	// "" nothing of that protects the delete, and the Body must find its own evidence.
 	Owner string
-	Body  *guard.Body
+	Body  *Body
 	Keys  []string // the body's own keys, in one Cluster slot
 	// Items are distinct, 1 to Pass.BatchSize, and never more than Config.DeleteBatch.
 	Items []string
 	// Deleted, if not nil, is called once with the result, on any goroutine: on the reply, or, if
 	// that was lost, when the batch's fate is known. Only Deleted, Reowned and Reason (the body's
 	// note) are set.
-	Deleted func(a guard.Answer)
+	Deleted func(a Answer)
 }
 
 // A Pass is one run of a sweep in one term. It is for one goroutine only.
@@ -261,7 +295,7 @@ func (p *Pass) Liveness(ctx context.Context, owners []string) (found map[string]
 // yet; leave it alone in this pass. Errors are HeldError, ErrFenced and ErrRefused; after any other
 // the batch's fate is unknown, it will be sent again, and the pass should end. A dry run only
 // counts the items as condemned and answers Done.
-func (p *Pass) Delete(ctx context.Context, b Batch) (guard.Answer, error) {
+func (p *Pass) Delete(ctx context.Context, b Batch) (Answer, error) {
 	n := len(b.Items)
 	if most := p.t.j.cfg.DeleteBatch; n == 0 || n > most {
 		return guard.Answer{}, fmt.Errorf("janitor: sweep %q: batch of %d items, want 1 to %d",

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 const mostLost = 100

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/outbox"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/timeline"

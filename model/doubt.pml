@@ -1,4 +1,4 @@
-/* What a silence proves: package guard/doubt, guard.lua's step 4, registry/owner.lua's records.
+/* What a silence proves: package internal/guard/doubt, guard.lua's step 4, registry/owner.lua's records.
  * README.md lists what is left out and assumed; check runs it.
  *
  * Question: may entries be deleted that a user was promised to keep, or kept that should go?

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 // step is a tick of doubt.pml, in ms: so long that three of them are a TTL, and a GRACE as well.

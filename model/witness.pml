@@ -1,4 +1,4 @@
-/* The witness and the guard's judgement: guard/server.lua, settings.lua, witness.lua, tick.lua,
+/* The witness and the guard's judgement: internal/guard/server.lua, settings.lua, witness.lua, tick.lua,
  * guard.lua, registry/beat.lua. README.md lists what is left out and assumed; check runs it.
  *
  * Questions: can the guard delete entries of a living owner? And once faults end: are those of the

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // aTick is a tick of the model's time. GRACE is TTL + 2 s, and so within the next tick; GAP is half
@@ -53,7 +53,7 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 	}, func(t *testing.T, s *server, tr trace) []string {
 		r := &witnessReplay{
 			server: s, timing: [2]guard.Timing{quick, quick},
-			beats: s.script("guard/settings", "guard/former", "registry/record", "registry/owner", "registry/beat"),
+			beats: s.script("internal/guard/settings", "internal/guard/former", "registry/record", "registry/owner", "registry/beat"),
 		}
 		r.users = map[bool]*redis.Client{false: s.client(""), true: s.client("info")}
 		for i := range 2 { // entries of both stand all the time

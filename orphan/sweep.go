@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/janitor/proof"
 	"github.com/rollcall-redis/rollcall/orphan/rules"

@@ -27,7 +27,7 @@ const (
 	defaultDrain = 10 * time.Second
 	// leastInterval is the resolution of Redis' expiries.
 	leastInterval = time.Millisecond
-	// The witness ignores a GRACE of more than two days (guard/settings.lua).
+	// The witness ignores a GRACE of more than two days (internal/guard/settings.lua).
 	mostTTL = 24 * time.Hour
 )
 

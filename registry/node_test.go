@@ -14,8 +14,8 @@ var update = flag.Bool("update", false, "copy the scripts to clients/node")
 func TestTheNodeClientHasTheseScripts(t *testing.T) {
 	t.Parallel()
 	for folder, names := range map[string][]string{
-		".":        {"record", "owner", "boot", "beat", "here", "register", "heal", "release", "goodbye", "lookup"},
-		"../guard": {"settings", "former"},
+		".":                 {"record", "owner", "boot", "beat", "here", "register", "heal", "release", "goodbye", "lookup"},
+		"../internal/guard": {"settings", "former"},
 	} {
 		for _, name := range names {
 			text, err := os.ReadFile(folder + "/" + name + ".lua")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sourcegraph/conc/pool"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"

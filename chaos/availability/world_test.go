@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/history"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 

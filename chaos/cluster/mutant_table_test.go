@@ -8,7 +8,7 @@ import (
 
 var (
 	noCompare = harness.Edit{
-		File: "guard/witness.lua",
+		File: "internal/guard/witness.lua",
 		From: "  elseif id ~= '' and w.server ~= id or fell(w.connections, connections) or fell(w.commands, commands) or fell(w.refused, refused) then\n",
 		To:   "  elseif false then\n",
 	}
@@ -28,7 +28,7 @@ var mutants = harness.Mutants{
 		{
 			Name: "TicksWithoutTheNeverKey", What: "ticks are answered while the slot moves",
 			Edits: []harness.Edit{{
-				File: "guard/witness.go",
+				File: "internal/guard/witness.go",
 				From: "l.Roster(), l.Never(), ",
 				To:   "l.Roster(), l.Roster(), ",
 			}},
@@ -47,18 +47,18 @@ var mutants = harness.Mutants{
 		{
 			Name: "FollowersTickUnseen", What: "who does not lead does not look when somebody last ticked",
 			Edits: []harness.Edit{{
-				File: "guard/tick.lua", From: " or now - last >= tonumber(ARGV[4]) then", To: " then",
+				File: "internal/guard/tick.lua", From: " or now - last >= tonumber(ARGV[4]) then", To: " then",
 			}},
 			Test: "TestAReplicaTicksWhileNobodyElseDoesAndItCannotLead", Of: "janitor",
 		},
 		{
 			Name: "LeasesGivenToTheDead", What: "leases are given up to replicas that may be dead",
 			Edits: []harness.Edit{{
-				File: "partition/seats.go",
+				File: "internal/partition/seats.go",
 				From: "give := time.Since(fair) > s.dead",
 				To:   "give := time.Since(fair) >= 0",
 			}},
-			Test: "TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo", Of: "partition",
+			Test: "TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo", Of: "internal/partition",
 		},
 		{
 			Name: "LookUpWithAnUndeclaredKey", What: "a look-up reads a heartbeat that it does not declare",
@@ -71,53 +71,53 @@ var mutants = harness.Mutants{
 		},
 		{
 			Name: "NoWitness", What: "the guard does not wait for GRACE after a hold",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "if now - since < need then return", To: "if false then return"}},
-			Test:  "TestGuardKeeps", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "if now - since < need then return", To: "if false then return"}},
+			Test:  "TestGuardKeeps", Of: "internal/guard",
 		},
 		{
 			Name: "EvictedIsDead", What: "an owner is dead when its heartbeat is gone, however fresh its record",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "  if state ~= 'b' and fell > now then return 'ALIVE' end", To: "  if false then return 'ALIVE' end"}},
-			Test:  "TestTheScriptAndTheRuleComeToTheSameVerdict", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "  if state ~= 'b' and fell > now then return 'ALIVE' end", To: "  if false then return 'ALIVE' end"}},
+			Test:  "TestTheScriptAndTheRuleComeToTheSameVerdict", Of: "internal/guard",
 		},
 		{
 			Name: "StaleReading", What: "the guard takes an old reading of the others for a fresh one",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "(now < read_at or now - read_at > 2000)", To: "false"}},
-			Test:  "TestWithinAGraceOfTheFallAnOldReadingProvesNothing", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "(now < read_at or now - read_at > 2000)", To: "false"}},
+			Test:  "TestWithinAGraceOfTheFallAnOldReadingProvesNothing", Of: "internal/guard",
 		},
 		{
 			Name: "RecordNotCompared", What: "the guard does not mind that the owner's record is another than the leader read",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "  if record ~= seen then return 'WAIT', 'stale' end\n", To: ""}},
-			Test:  "TestAnOwnerWaitsWhileItsRecordProvesNothing", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "  if record ~= seen then return 'WAIT', 'stale' end\n", To: ""}},
+			Test:  "TestAnOwnerWaitsWhileItsRecordProvesNothing", Of: "internal/guard",
 		},
 		{
 			Name: "NoRecordIsSilence", What: "an owner without a record is dead",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "  if not last then return 'WAIT', 'unknown' end\n", To: "  if not last then return end\n"}},
-			Test:  "TestAnOwnerWaitsWhileItsRecordProvesNothing", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "  if not last then return 'WAIT', 'unknown' end\n", To: "  if not last then return end\n"}},
+			Test:  "TestAnOwnerWaitsWhileItsRecordProvesNothing", Of: "internal/guard",
 		},
 		{
 			Name: "OwnersGraceNotHeld", What: "an owner with a longer TTL is judged by the fleet's",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "  if now - since < grace then return 'WAIT', 'held' end", To: "  if false then return 'WAIT', 'held' end"}},
-			Test:  "TestTheScriptAndTheRuleComeToTheSameVerdict", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "  if now - since < grace then return 'WAIT', 'held' end", To: "  if false then return 'WAIT', 'held' end"}},
+			Test:  "TestTheScriptAndTheRuleComeToTheSameVerdict", Of: "internal/guard",
 		},
 		{
 			Name: "EvictedKeysForgotten", What: "a sweep without an owner does not mind that Redis evicts",
-			Edits: []harness.Edit{{File: "guard/guard.lua", From: "if ARGV[6] == '' and now - (count(w.evicted_at) or -need) < need then", To: "if false then"}},
-			Test:  "TestAfterAnEvictionABatchWithoutAnOwnerIsHeldForAGrace", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/guard.lua", From: "if ARGV[6] == '' and now - (count(w.evicted_at) or -need) < need then", To: "if false then"}},
+			Test:  "TestAfterAnEvictionABatchWithoutAnOwnerIsHeldForAGrace", Of: "internal/guard",
 		},
 		{
 			Name: "UnreadableIsNoEvidence", What: "who may not read how many were turned away notes nothing",
-			Edits: []harness.Edit{{File: "guard/witness.lua", From: "if w.refused and w.refused ~= refused or", To: "if w.refused and refused ~= '' and w.refused ~= refused or"}},
-			Test:  "TestWhatCannotBeReadIsNoEvidence", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/witness.lua", From: "if w.refused and w.refused ~= refused or", To: "if w.refused and refused ~= '' and w.refused ~= refused or"}},
+			Test:  "TestWhatCannotBeReadIsNoEvidence", Of: "internal/guard",
 		},
 		{
 			Name: "RecordsOverwritten", What: "the leader overwrites what an owner has written since",
-			Edits: []harness.Edit{{File: "guard/records.lua", From: "(redis.call('HGET', KEYS[2], ARGV[i]) or '') ~= ARGV[i + 1]", To: "false"}},
-			Test:  "TestALeaderWritesOnlyRecordsThatAreAsItReadThem", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/records.lua", From: "(redis.call('HGET', KEYS[2], ARGV[i]) or '') ~= ARGV[i + 1]", To: "false"}},
+			Test:  "TestALeaderWritesOnlyRecordsThatAreAsItReadThem", Of: "internal/guard",
 		},
 		{
 			Name: "FormerAnswers", What: "a former primary answers a leader",
-			Edits: []harness.Edit{{File: "guard/former.lua", From: "if last and last < tonumber(newest) then", To: "if false then"}},
-			Test:  "TestAFormerPrimaryAnswersNothing", Of: "guard",
+			Edits: []harness.Edit{{File: "internal/guard/former.lua", From: "if last and last < tonumber(newest) then", To: "if false then"}},
+			Test:  "TestAFormerPrimaryAnswersNothing", Of: "internal/guard",
 		},
 		{
 			Name: "BackNotWritten", What: "an owner's record does not have when it was back",

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // facts are what Redis cannot tell.

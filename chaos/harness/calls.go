@@ -101,7 +101,7 @@ func Named(r proxy.Request) string {
 			}
 			return string(text)
 		}
-		settings, record := read("guard/settings"), read("guard/former")+read("registry/record")
+		settings, record := read("internal/guard/settings"), read("internal/guard/former")+read("registry/record")
 		owner := record + read("registry/owner")
 		known.names[shaOf(settings+record+read("registry/boot"))] = "boot"
 		known.names[shaOf(settings+owner+read("registry/beat"))] = "beat"
@@ -110,7 +110,7 @@ func Named(r proxy.Request) string {
 		for _, name := range []string{"here", "register", "release", "goodbye"} {
 			known.names[shaOf(owner+read("registry/"+name))] = name
 		}
-		known.names[shaOf(read("guard/former")+read("registry/lookup"))] = "lookup"
+		known.names[shaOf(read("internal/guard/former")+read("registry/lookup"))] = "lookup"
 	}
 	if strings.HasPrefix(r[0], "EVALSHA") {
 		return known.names[strings.ToLower(r[1])]

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/chaos/history"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // layout names the worker's own keys: those of the default CLEANUP_PREFIX.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // The oracle knows which sockets are open, which processes run and reach the server, what the

@@ -13,10 +13,10 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/commands"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
-	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // startBound is how long the device listener waits for the registry to reach Redis and to hand

@@ -12,7 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // Values of DEVICE_AUTHORITY.

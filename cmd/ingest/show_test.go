@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // watched is for make demo.

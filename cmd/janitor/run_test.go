@@ -19,7 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 

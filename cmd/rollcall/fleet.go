@@ -11,7 +11,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // controlDeadline is for a client that is required but unused here.

@@ -18,12 +18,12 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 

@@ -16,9 +16,9 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/partition"
 )
 
 func sweep() *cli.Command {

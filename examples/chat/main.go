@@ -32,8 +32,8 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall"
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/handlers"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/orphan"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )

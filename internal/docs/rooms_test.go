@@ -15,17 +15,18 @@ const module = "github.com/rollcall-redis/rollcall/"
 
 // below lists what the code of each room may import of ours, without tests.
 var below = map[string][]string{
-	"internal":     {},
-	"guard":        {"internal"},
-	"lease":        {"internal"},
-	"janitor":      {"guard", "internal", "lease"},
-	"registry":     {"guard", "internal", "lease"},
-	"partition":    {"guard", "internal", "janitor", "registry"},
-	"orphan":       {"guard", "internal", "janitor", "orphan/rules"},
-	"orphan/rules": {"guard", "internal"},
-	"handlers":     {"internal", "janitor"},
-	"rollcalltest": {"internal"},
-	"availability": {"guard", "internal", "janitor", "lease"},
+	"internal":           {},
+	"internal/guard":     {"internal"},
+	"internal/needs":     {"internal/guard"},
+	"internal/partition": {"internal", "internal/guard", "janitor", "registry"},
+	"lease":              {"internal"},
+	"janitor":            {"internal/guard", "internal", "lease"},
+	"registry":           {"internal", "internal/guard", "lease"},
+	"orphan":             {"internal", "internal/guard", "janitor", "orphan/rules"},
+	"orphan/rules":       {"internal", "internal/guard"},
+	"handlers":           {"internal", "janitor"},
+	"rollcalltest":       {"internal"},
+	"availability":       {"internal", "internal/guard", "janitor", "lease"},
 
 	// Of the programs' common part, what it may import of itself.
 	"cmd/internal/reload":  {},

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // Rollcall's own keys; names that end in ':' are open.

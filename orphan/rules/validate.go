@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // DefaultGrace and LeastGrace are of rules without GoneIf.

@@ -1,5 +1,5 @@
 -- record.lua: this owner's record in the hash of beats (after former.lua). A record is
--- last/ttl/due/born/back/state; package guard/doubt documents it, and decides by it.
+-- last/ttl/due/born/back/state; package internal/guard/doubt documents it, and decides by it.
 --
 -- All scripts of an owner have the same first KEYS and ARGV:
 -- KEYS[1] heartbeat  KEYS[2] roster  KEYS[3] index

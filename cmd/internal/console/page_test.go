@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/docs"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 // Doubt is why the entries of a silent owner are kept, although nothing is held.

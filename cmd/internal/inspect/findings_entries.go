@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 

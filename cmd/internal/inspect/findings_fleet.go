@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/guard"
-	"github.com/rollcall-redis/rollcall/partition"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 )
 
 func unreported(what string) ([]Finding, error) {

@@ -10,52 +10,19 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/rollcall-redis/rollcall/guard"
 	"github.com/rollcall-redis/rollcall/internal/keyless"
+	"github.com/rollcall-redis/rollcall/internal/needs"
 )
 
-// need is a key or channel, and the commands that a replica runs on it.
-type need struct{ on, commands string }
-
-// tag begins the names of channels, see keyless.Tag.
-func neededRights(keys guard.Layout, tag string) [][]string {
-	lease, term, log := keys.Lease(), keys.Term(), keys.Log()
-	hash, set := "hget hset hdel hscan hlen", "sadd srem sscan scard"
-	return commandsOf([]need{
-		{"", "ping time multi exec"}, {"stats", "info"},
-		{lease, "eval evalsha get set del pttl pexpire getrange"}, {term + ":epoch", "get set getrange"},
-		{keys.Heartbeat("x"), "set get exists pexpire pttl del"},
-		{keys.Registry(), "eval_ro evalsha_ro hmget exists type " + hash},
-		{keys.Devices("x"), "smismember unlink " + set}, {keys.Roster(), "smembers " + set},
-		{keys.Contenders(), "sadd srem sscan"}, {keys.Beats(), "hgetall " + hash},
-		{keys.Witness(), "hset hget hmget hincrby hdel"}, {keys.Paused(), "get set del"},
-		{log, "xadd xrange xrevrange xlen xtrim xinfo memory type"}, {log + " " + keys.LogAside(1), "rename"},
-		{keys.About("x"), "get getrange set"}, {keys.Timeline(), "xadd xrange xrevrange"},
-		{tag + term + ":released", "publish subscribe"}, {tag + keys.Heartbeat("x"), "publish subscribe"},
-	})
-}
-
-// rightsOf are what a program needs beside those of every replica.
-var rightsOf = map[string]func(keys guard.Layout) []need{
-	"ingest": func(keys guard.Layout) []need {
-		records, of := "telemetry:teltonika", keys.Prefix+"commands:"
-		return []need{
-			{records, "xadd"}, {records + ":dead", "xadd"}, {records + ":messages", "xadd"}, {records + ":faults", "hset"},
-			{of + "outbound:x", "xgroup xreadgroup xadd xack xdel xpending xclaim xrange"},
-			{of + "responses", "xadd"}, {of + "state:x", "set"},
-		}
-	},
-}
-
 // commandsOf returns whole commands, with arguments that a server takes for valid.
-func commandsOf(needs []need) (all [][]string) {
+func commandsOf(list []needs.Need) (all [][]string) {
 	const one, field, member = "1", "f", "m"
 	arguments := map[string][]string{
 		"eval": {"return 1", one, "KEY"}, "eval_ro": {"return 1", one, "KEY"}, "evalsha": {"x", one, "KEY"},
 		"evalsha_ro": {"x", one, "KEY"}, "xinfo": {"stream", "KEY"}, "memory": {"usage", "KEY"},
 		"xgroup":     {"create", "KEY", "g", "0", "MKSTREAM"},
 		"xreadgroup": {"GROUP", "g", "c", "STREAMS", "KEY", ">"},
-		"set":        {"KEY", "v", "PX", one}, "getrange": {"KEY", "0", one}, "pexpire": {"KEY", one},
+		"set":        {"KEY", "v", "PX", one}, "getrange": {"KEY", "0", one}, "pexpire": {"KEY", one}, "rename": {"KEY", "KEY"},
 		"hset": {"KEY", field, "v"}, "hget": {"KEY", field}, "hmget": {"KEY", field}, "hdel": {"KEY", field},
 		"hincrby": {"KEY", field, one}, "hscan": {"KEY", "0"}, "sscan": {"KEY", "0"},
 		"sadd": {"KEY", member}, "srem": {"KEY", member}, "smismember": {"KEY", member}, "publish": {"KEY", "x"},
@@ -63,14 +30,15 @@ func commandsOf(needs []need) (all [][]string) {
 		"xtrim": {"KEY", "MAXLEN", one}, "xack": {"KEY", "g", "1-1"}, "xdel": {"KEY", "1-1"},
 		"xpending": {"KEY", "g"}, "xclaim": {"KEY", "g", "c", one, "1-1"},
 	}
-	for _, n := range needs {
-		for name := range strings.FieldsSeq(n.commands) {
+	for _, n := range list {
+		for name := range strings.FieldsSeq(n.Commands) {
+			name, _, _ = strings.Cut(name, "|")
 			command := []string{name}
 			for _, a := range arguments[name] {
-				command = append(command, strings.Replace(a, "KEY", n.on, 1))
+				command = append(command, strings.Replace(a, "KEY", n.On, 1))
 			}
-			if arguments[name] == nil {
-				command = append(command, strings.Fields(n.on)...)
+			if arguments[name] == nil && n.On != "" {
+				command = append(command, n.On)
 			}
 			all = append(all, command)
 		}
@@ -127,12 +95,7 @@ func (r *Reader) Rights(ctx context.Context, programs ...string) (user string, l
 	if _, err := may(ctx, []string{"ping"}); err != nil {
 		may = asks.dryRun(user)
 	}
-	commands := neededRights(parts[0].keys, keyless.Tag(at))
-	for _, name := range programs {
-		if of := rightsOf[name]; of != nil {
-			commands = append(commands, commandsOf(of(parts[0].keys))...)
-		}
-	}
+	commands := commandsOf(needs.Programs(parts[0].keys, keyless.Tag(at), programs...))
 	for _, command := range commands {
 		ok, err := may(ctx, command)
 		switch {

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/needs"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -29,7 +30,7 @@ func TestTheDocumentedUserMayRunWhatScriptsRun(t *testing.T) {
 	t.Parallel()
 	calls := regexp.MustCompile(`redis\.p?call\('(\w+)'`)
 	user, found := documented(t), 0
-	for _, dir := range []string{"../../../guard", "../../../registry", "../../../lease", "../../ingest/internal/commands", "../../../internal/timeline"} {
+	for _, dir := range []string{"../../../internal/guard", "../../../registry", "../../../lease", "../../ingest/internal/commands", "../../../internal/timeline"} {
 		files, err := filepath.Glob(dir + "/*.lua")
 		require.NoError(t, err)
 		require.NotEmpty(t, files, dir)
@@ -90,7 +91,7 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 		require.Empty(t, lacking(), "%s: the documented user is fit", name)
 		var patterns []string // of keys and channels
 		met := map[string]bool{}
-		for _, command := range neededRights(guard.Layout{}, "") {
+		for _, command := range commandsOf(needs.Programs(guard.Layout{}, "")) {
 			right, on := rightOf(command)
 			for _, rule := range all {
 				if p := rule.(string); on != "" && strings.ContainsAny(p[:1], "~&") &&

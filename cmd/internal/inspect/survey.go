@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/partition"
 )
 
 // survey assembles a status.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 

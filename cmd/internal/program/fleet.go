@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 

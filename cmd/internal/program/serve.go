@@ -18,9 +18,9 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/partition"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 

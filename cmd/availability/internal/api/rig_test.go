@@ -24,7 +24,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/api"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/database"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/lease"

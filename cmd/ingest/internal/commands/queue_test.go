@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"

@@ -17,7 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/streak"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/registry"

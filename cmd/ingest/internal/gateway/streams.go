@@ -3,7 +3,7 @@ package gateway
 import (
 	"strings"
 
-	"github.com/rollcall-redis/rollcall/guard"
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // Stream is the name of the only record stream; [DeadSuffix] after it names its dead letters.

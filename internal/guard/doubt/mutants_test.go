@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/rollcall-redis/rollcall/guard/doubt"
+	. "github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 // changed returns a rule that sees other records, or other settings of the server, than there are:

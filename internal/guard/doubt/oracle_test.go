@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	. "github.com/rollcall-redis/rollcall/guard/doubt"
+	. "github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 // The oracle knows the true state of the world: who lives, who holds, who can reach Redis, who was

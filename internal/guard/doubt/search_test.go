@@ -8,7 +8,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/episodes"
 
-	. "github.com/rollcall-redis/rollcall/guard/doubt"
+	. "github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 const (

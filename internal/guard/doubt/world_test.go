@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	. "github.com/rollcall-redis/rollcall/guard/doubt"
+	. "github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 // All times are ms. A step is a second.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	. "github.com/rollcall-redis/rollcall/guard/doubt"
+	. "github.com/rollcall-redis/rollcall/internal/guard/doubt"
 )
 
 func TestRecordsAreReadAsWritten(t *testing.T) {
