@@ -1,9 +1,11 @@
 package rollcall_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"path"
 	"regexp"
 	"strings"
@@ -87,7 +89,7 @@ func (l limited) live(t *testing.T, prefix string) {
 	_, err := l.admin.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, keys.Beats(), "dead", dead.String())
 		p.SAdd(ctx, keys.Roster(), "dead")
-		p.SAdd(ctx, keys.Devices("dead"), "carol")
+		p.SAdd(ctx, keys.Devices("dead"), "carol", "without an entry")
 		p.HSet(ctx, keys.Registry(), "carol", "dead")
 		return nil
 	})
@@ -134,24 +136,23 @@ func (l limited) refusals(t *testing.T) (found []string) {
 // their arguments.
 func (l limited) asked(t *testing.T) (stop func() (commands, arguments map[string]bool)) {
 	t.Helper()
-	watch := l.admin.Conn()
-	lines := make(chan string, 1<<16)
-	m := watch.Monitor(t.Context(), lines)
-	m.Start()
+	conn, err := net.Dial("tcp", l.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = conn.Write([]byte("MONITOR\r\n"))
+	require.NoError(t, err)
 	return func() (commands, arguments map[string]bool) {
-		m.Stop()
-		require.NoError(t, watch.Close())
+		require.NoError(t, l.admin.Echo(t.Context(), "the end").Err())
 		commands, arguments = map[string]bool{}, map[string]bool{}
-		for len(lines) > 0 {
-			words := quoted.FindAllStringSubmatch(<-lines, -1)
-			for i, w := range words {
+		for lines := bufio.NewScanner(conn); !arguments["the end"] && lines.Scan(); {
+			for i, word := range quoted.FindAllStringSubmatch(lines.Text(), -1) {
 				if i == 0 {
-					commands[strings.ToLower(w[1])] = true
-				} else {
-					arguments[w[1]], arguments[strings.ToLower(w[1])] = true, true
+					commands[strings.ToLower(word[1])] = true
 				}
+				arguments[word[1]], arguments[strings.ToLower(word[1])] = true, true
 			}
 		}
+		require.Contains(t, arguments, "the end")
 		return commands, arguments
 	}
 }
