@@ -10,6 +10,9 @@ import (
 // and again.
 const maxID = 1024
 
+// contestedWithin is how young a socket is that clients take from each other.
+const contestedWithin = time.Minute
+
 // Reasons for which a claim has ended; see Claim.Err.
 var (
 	// ErrReleased means that Release was called.
@@ -116,6 +119,9 @@ func (c *Claim) end(why error) {
 		return
 	}
 	c.why = why
+	if errors.As(why, new(MovedError)) && time.Since(c.made) < contestedWithin {
+		c.r.metrics.contested.Inc()
+	}
 	c.settled.happen()
 	c.ended.happen()
 	if !errors.Is(why, ErrReleased) {

@@ -13,9 +13,10 @@ import (
 const ownerSeriesMost = 1000
 
 type metrics struct {
-	failures *prometheus.CounterVec
-	healed   prometheus.Counter
-	evicted  *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	healed    prometheus.Counter
+	contested prometheus.Counter
+	evicted   *prometheus.CounterVec
 
 	mu     sync.Mutex
 	owners []string // with a series of evicted, in the order of their first
@@ -31,6 +32,10 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 		healed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_healed_total",
 			Help: "Entries that this instance put back.",
+		}),
+		contested: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: cfg.Namespace, Name: "registry_contested_total",
+			Help: "Sockets that a newer one of their id ended within a minute: clients may share an id.",
 		}),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_janitor_evicted_total",
@@ -48,7 +53,7 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 		Namespace: cfg.Namespace, Name: "registry_devices",
 		Help: "Ids that this instance holds now: open sockets.",
 	}, claimed)
-	for _, c := range []prometheus.Collector{m.failures, m.healed, m.evicted, held} {
+	for _, c := range []prometheus.Collector{m.failures, m.healed, m.contested, m.evicted, held} {
 		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, err
 		}

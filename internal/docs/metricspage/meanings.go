@@ -106,6 +106,10 @@ var meanings = map[string]meaning{
 		"The number of devices that are connected here",
 		"Far below `ingest_connections`: sockets that have not sent an IMEI",
 	},
+	"teltonika_registry_contested_total": {
+		"0, or few",
+		"Two clients have one id, and take it from each other: look for one that does not stop at `moved`",
+	},
 	"teltonika_registry_healed_total": {
 		"0",
 		"Redis lost entries, or entries of a living owner were evicted: a failover, a flush, a stall of this process",
