@@ -1,10 +1,15 @@
-# CI calls test and lint as they are: what passes here passes there.
+# CI calls lint, model, test and test-all as they are: what passes here passes there.
 
 # Modules of ours, which go.work ties: the library alone is in the root's, so that an embedder takes
 # over no dependency of anything else.
 modules := . orphan/mongodb availability cmd chaos bench test tools deploy test/browser $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))
-# internal/docs reads text, which the race detector only makes slow.
-packages := $$(go list ./... | grep -v /internal/docs$$) $(patsubst %,./%/...,$(filter-out . test tools,$(modules)))
+# Those that take longest begin first.
+quick := $(patsubst %,./%/...,chaos cmd availability orphan/mongodb $(patsubst %/go.mod,%,$(wildcard examples/*/go.mod))) ./...
+# Of the measuring code, of real Prometheus and of real browsers nobody needs to hear in five minutes.
+slow := ./bench/... ./deploy/... ./test/browser/...
+# The race detector is for what is shared: the libraries, and the programs' own parts.
+raced := $$(go list ./... | grep -v /internal/docs) ./orphan/mongodb/... ./availability/... \
+	./cmd/internal/... ./cmd/ingest/internal/... ./cmd/availability/internal/...
 # It has no tests: those of the library run it.
 linted = $(modules) internal/testservers/ferret
 # Tests and chaos run on Redis 7.0 or newer; SERVER=8 or SERVER=valkey: on another.
@@ -13,13 +18,13 @@ with_servers = $(with_redis) FERRET_SERVER=$$(scripts/ferret) && export FERRET_S
 	POSTGRES_BIN=$$(scripts/postgres) && export POSTGRES_BIN &&
 chaos = $(with_servers) ROLLCALL_REPORT=$(CURDIR)/.cache/chaos/$@
 chaos_suites = ./chaos/ ./chaos/orphans/ ./chaos/availability/ ./chaos/cluster/
-long_chaos = ^TestEverythingAt
-# Models that the race detector would only make slow. That of availability, on two real stores, takes
-# a tenth of the steps.
+# Minutes each: everything at random, and each alert beside its fault on a real Prometheus.
+every_alert = ^TestEveryAlertFiresAlone$$
+minutes = ^TestEverythingAt|$(every_alert)
+# Of a real server, value after value, key after key.
+poisons = ^TestAnyValueInAnyKey|^TestWhatAnEnemyWritesByHand
 search = ^TestSearch(OfPoisonedKeys)?$$
 searched = ./internal/guard/doubt/ ./chaos/search/ ./chaos/orphans/search/ ./chaos/availability/search/
-# Each alert beside its fault, on a real Prometheus: minutes.
-every_alert = ^TestEveryAlertFiresAlone$$
 lint = $(CURDIR)/.cache/lint
 revive = -config $(CURDIR)/tools/revive.toml -set_exit_status
 comma := ,
@@ -27,7 +32,7 @@ tags = failpoints,mutants,colyseus,mixed,owners,packs
 tagged = $$(git grep -lE '^//go:build .*\b($(subst $(comma),|,$(tags)))\b' '*.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-colyseus test-packs test-node test-owner mixed chaos chaos-short chaos-soak chaos-mutants search model bench bench-micro fuzz lint redis
+.PHONY: help run demo cleanup-demo availability fleet alerts image reproducible vulncheck test test-all test-race test-slow test-colyseus test-packs test-node test-owner mixed chaos chaos-short chaos-soak chaos-mutants search model bench bench-micro fuzz lint redis
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -67,15 +72,24 @@ reproducible: ## Build a program from two folders, once with an empty cache, and
 vulncheck: ## Look for known vulnerabilities in what is called (says so where the database cannot be reached)
 	@scripts/vulncheck $(modules)
 
-test: ## Run every test with the race detector on a Redis, a FerretDB and a PostgreSQL of its own; of chaos what chaos-short is
-	@scripts/test -race -short -timeout 8m -skip '$(long_chaos)|$(search)|$(every_alert)' $(packages)
-	@scripts/test ./internal/docs/
-	@scripts/test -timeout 8m -run '$(search)' $(searched)
-	@scripts/test -race -tags failpoints ./internal/failpoint/
+test: ## Run the tests of every package on a Redis, a FerretDB and a PostgreSQL of their own (five minutes on two cores)
+	@echo 'every package on servers of its own: five minutes on two cores, twelve the first time; make test-all has the rest'
+	@scripts/test $@ -short -timeout 8m -skip '$(minutes)|$(poisons)' $(quick)
+
+test-all: test-race test-slow test-colyseus test-packs test-node mixed ## Run what make test leaves out: a quarter of an hour with -j2 -O
+
+test-race: ## Run the libraries, and the quick rows of chaos, with the race detector
+	@scripts/test $@ -race -short -timeout 8m -skip '$(search)' $(raced)
+	@scripts/test $@ -race -short -timeout 8m -run '^TestMatrix$$' $(chaos_suites)
+	@scripts/test $@ -race -tags failpoints ./internal/failpoint/
+
+test-slow: ## Run the searches in full, and the tests of measurements, alerts, manifests and pages
+	@scripts/test $@ -timeout 8m -run '$(search)|$(poisons)' $(searched)
+	@scripts/test $@ -short -timeout 8m -skip '$(minutes)' $(slow)
 
 test-colyseus: ## Run the sweeps beside real Colyseus servers, three versions (needs Node 20 and npm; VERSION=0.16 RUN=name of a test)
 	@COLYSEUS=$$(scripts/colyseus) && export COLYSEUS && { test -z "$$COLYSEUS" || \
-		scripts/test -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
+		scripts/test $@ -race -tags colyseus -parallel 8 -timeout 8m -run '$(RUN)$(if $(VERSION),/^$(VERSION)$$)' ./test/colyseus/; }
 
 test-packs: ## Run the packs of rules beside the libraries they are for (needs Node 20 and npm, and Debian for some; RUN=name of a test)
 	@PACKS=$$(scripts/packs) && export PACKS && { test -z "$$PACKS" || { $(with_redis) \
@@ -93,10 +107,10 @@ test-owner: ## Run what every owner has to pass on yours, in any language, from 
 
 mixed: ## Run replicas of the last release beside those of this checkout, on one Redis (rests until there is a tag)
 	@RELEASED=$$(scripts/released) && export RELEASED && { test -z "$$RELEASED" || \
-		scripts/test -race -tags mixed -timeout 8m ./test/mixed/; }
+		scripts/test $@ -race -tags mixed -timeout 8m ./test/mixed/; }
 
 chaos: ## Break things for about an hour: every row of the matrix, then everything at random (SERVER=8, SERVER=valkey)
-	@$(chaos) ROLLCALL_RECORD=$(CURDIR)/chaos/record.csv ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 90m -p 1 $(chaos_suites)
+	@$(chaos) ROLLCALL_RECORD=$(CURDIR)/chaos/record.csv ROLLCALL_DURATION=$(or $(DURATION),10m) go test -race -count=1 -v -timeout 90m -run . -p 1 $(chaos_suites)
 
 chaos-short: ## Break things for a minute: the rows of the matrix that are part of test
 	@$(chaos) go test -race -count=1 -v -short -timeout 5m -run '^TestMatrix$$' -p 1 $(chaos_suites)
@@ -117,7 +131,7 @@ bench: ## Measure floor, peers and ours side by side, in 25 minutes, into bench/
 		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench/results.txt)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)
-	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m $(packages)
+	@$(with_redis) go test -run '^$$' -bench . -benchmem -count $(or $(COUNT),1) -timeout 30m $(quick)
 
 fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file func; do \
@@ -127,8 +141,7 @@ fuzz: ## Fuzz each decoder for FUZZTIME (20s)
 model: ## Search all states of the models, as they are and without each of their rules (needs gcc; finds or fetches spin)
 	@model/check
 
-# -race: what the tests' builds have compiled serves here too. Tags change only the packages that
-# have files with them.
+# Tags change only the packages that have files with them.
 lint: ## Check format, file sizes, width of comments, vet, staticcheck, documentation, modules
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	@long=$$(find . -name '*.go' -not -path './.cache/*' -exec awk 'END { if (NR > 500) print FILENAME ": " NR " lines" }' {} \;) && \
@@ -136,13 +149,12 @@ lint: ## Check format, file sizes, width of comments, vet, staticcheck, document
 	@wide=$$(git ls-files '*.go' '*.lua' | xargs awk '/^[ \t]*(\/\/|--) / && length($$0) > 100 { print FILENAME ":" FNR }') && \
 		test -z "$$wide" || { echo "comments over 100 columns: $$wide"; exit 1; }
 	@go -C tools build -o $(lint)/ tool
-	@race() { GOFLAGS="$$GOFLAGS -race" "$$@"; }; \
-		for module in $(filter-out test tools,$(modules)); do \
-			race go -C $$module vet ./... && \
-			(cd $$module && race $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
+	@for module in $(filter-out test tools,$(modules)); do \
+			go -C $$module vet ./... && \
+			(cd $$module && $(lint)/staticcheck ./... && $(lint)/revive $(revive) ./...) || exit 1; \
 		done; \
 		GOWORK=off go -C internal/testservers/ferret vet ./... && (cd internal/testservers/ferret && $(lint)/revive $(revive) ./...) && \
-		race go vet -tags $(tags) $(tagged) && race $(lint)/staticcheck -tags $(tags) $(tagged)
+		go vet -tags $(tags) $(tagged) && $(lint)/staticcheck -tags $(tags) $(tagged)
 	@for module in $(linted); do go -C $$module mod tidy -diff || exit 1; done
 	@echo "lint: clean"
 

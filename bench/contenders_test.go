@@ -39,7 +39,7 @@ func (w idleWay) cpu() float64 { return 100 * w.c.cpu.Seconds() / w.c.wall.Secon
 
 // contenders is the cost of replicas that hold nothing: beats, ticks, and looks at the leases.
 func contenders(r *rig) {
-	watched := registry.DefaultHeartbeatInterval
+	watched := r.watched
 	r.section("Contenders: idle replicas")
 	r.say("Replicas without a device contend at the default intervals on one server. All run in the measuring process, and each has its "+
 		"own clients. Ours is watched for %s, the others for half of that. The floor looks at one lease every TTL/5; the peer tries to "+
@@ -124,7 +124,7 @@ func (r *rig) divided(n, partitions int, d time.Duration) idleWay {
 		}
 		return led == partitions
 	})
-	r.rest(registry.DefaultHeartbeatInterval) // every replica has read by then who contends
+	r.rest(d) // by default every replica has read by then who contends
 	name := "one partition"
 	if partitions > 1 {
 		name = fmt.Sprintf("%d partitions", partitions)

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 const (
@@ -210,7 +210,7 @@ type program struct {
 func (r *rig) ingest() *program {
 	r.clear()
 	binary := filepath.Join(r.t.TempDir(), "ingest")
-	args := append([]string{"build", "-o", binary}, likeThis()...)
+	args := append([]string{"build", "-o", binary}, redistest.Raced()...)
 	out, err := exec.CommandContext(r.t.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
 	g := &program{r: r}
@@ -236,18 +236,6 @@ func (r *rig) ingest() *program {
 		return err == nil
 	})
 	return g
-}
-
-// likeThis are the flags that this binary was built with, if others would have all of its packages
-// compiled once more.
-func likeThis() (flags []string) {
-	info, _ := debug.ReadBuildInfo()
-	for _, s := range info.Settings {
-		if s.Key == "-race" {
-			flags = append(flags, "-race="+s.Value)
-		}
-	}
-	return flags
 }
 
 func (g *program) get(path string) (string, error) {

@@ -122,9 +122,16 @@ func (r *rig) rest(d time.Duration) {
 	wait.For(r.t.Context(), d)
 }
 
-// settleIdle measures the server's own cost while idle, except at the smoke size.
+// idles are what servers cost while idle, by their make and number.
+var idles = map[string]float64{}
+
+// settleIdle measures the server's own cost while idle, once, except at the smoke size.
 func (r *rig) settleIdle() {
 	if *sizeFlag == smoke {
+		return
+	}
+	like := fmt.Sprint(len(r.nodes), r.server())
+	if r.idle = idles[like]; r.idle > 0 {
 		return
 	}
 	var shares []float64
@@ -134,6 +141,7 @@ func (r *rig) settleIdle() {
 		shares = append(shares, float64(r.usage().cpu-before.cpu)/float64(time.Since(begun)))
 	}
 	r.idle = median(shares)
+	idles[like] = r.idle
 }
 
 // clear forgets everything, at once.

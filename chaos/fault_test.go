@@ -8,6 +8,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/judge"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // A fault is something that breaks and is mended again. Its hits are counted by what is not under
@@ -88,7 +89,7 @@ func matrix() (rows []row) {
 func TestMatrix(t *testing.T) {
 	binary := harness.BuildIngest(t)
 	for _, r := range matrix() {
-		if testing.Short() && !r.short {
+		if !r.short && !redistest.Asked() {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // module is the path of this module.
@@ -80,10 +82,10 @@ type compiled struct {
 // build compiles packages as BuildIngest does, so that what one has compiled the other finds.
 func build(t *testing.T, packages []string) *compiled {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", append([]string{
-		"list", "-export", "-deps", "-race", "-tags", "failpoints",
+	list := exec.CommandContext(t.Context(), "go", slices.Concat([]string{
+		"list", "-export", "-deps", "-tags", "failpoints",
 		"-f", "{{.ImportPath}}\t{{.Export}}\t{{range .GoFiles}}{{.}} {{end}}",
-	}, packages...)...)
+	}, redistest.Raced(), packages)...)
 	list.Dir, list.Stderr = "..", os.Stderr
 	said, err := list.Output()
 	require.NoError(t, err)

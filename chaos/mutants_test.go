@@ -96,7 +96,7 @@ func (m mutant) hunt(t *testing.T) catch {
 // build builds the program with the mutant's changes, or only without the layers.
 func (m mutant) build(t *testing.T, mutated bool) string {
 	t.Helper()
-	return harness.Build(t, "-overlay", harness.Overlay(t, t.TempDir(), "..", m.changed(t, mutated)))
+	return harness.BuildOf(t, "ingest", "-overlay", harness.Overlay(t, t.TempDir(), "..", m.changed(t, mutated)))
 }
 
 // run runs the scenario against a program, in a process of its own: its failure is none of this

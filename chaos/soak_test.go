@@ -12,11 +12,13 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // Row 30: everything at once, at random, until this process has run for ROLLCALL_DURATION, but each
 // fault at least once.
 func TestEverythingAtRandom(t *testing.T) {
+	redistest.OnlyIfAsked(t)
 	// A full share, for volume: a machine as busy as this keeps sweeps to a fifth of it nearly all
 	// the time.
 	r := row{nr: 30, name: "EverythingAtRandom", devices: 100, settings: map[string]string{"JANITOR_REDIS_SHARE": "1"}, run: everythingAtRandom}

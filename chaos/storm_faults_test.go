@@ -85,6 +85,7 @@ var stormFaults = []chance[*storm, func()]{
 }
 
 func TestEverythingAtOnce(t *testing.T) {
+	redistest.OnlyIfAsked(t)
 	seed := seed(t)
 	for name, indexed := range map[string]bool{"with the index": true, "without it": false} {
 		t.Run(name, func(t *testing.T) {

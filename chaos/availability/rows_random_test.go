@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // deck are the faults of which TestEverythingAtRandom draws. None of them waits for anything to
@@ -105,6 +106,7 @@ var seed = sync.OnceValue(func() uint64 {
 // TestEverythingAtRandom breaks one thing after the other for ROLLCALL_DURATION, a minute if that
 // is not set. Now and then everything has to work again.
 func TestEverythingAtRandom(t *testing.T) {
+	redistest.OnlyIfAsked(t)
 	t.Parallel()
 	lasts := time.Minute
 	if text := os.Getenv("ROLLCALL_DURATION"); text != "" {

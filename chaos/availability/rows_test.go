@@ -6,6 +6,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // row is one way in which things break.
@@ -52,13 +53,13 @@ func program(t *testing.T) string {
 	if binary := os.Getenv(givenProgram); binary != "" {
 		return binary
 	}
-	return harness.BuildOf(t, "availability", "-race")
+	return harness.BuildOf(t, "availability")
 }
 
 func TestMatrix(t *testing.T) {
 	binary := program(t)
 	for _, r := range matrix() {
-		if testing.Short() && !r.short {
+		if !r.short && !redistest.Asked() {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {

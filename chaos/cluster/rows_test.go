@@ -84,7 +84,7 @@ func matrix() []row {
 
 func TestMatrix(t *testing.T) {
 	for _, r := range matrix() {
-		if testing.Short() && !r.short {
+		if !r.short && !redistest.Asked() {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // atRandom is what a world of TestEverythingAtRandom begins with: besides the partitions and the
@@ -90,6 +91,7 @@ func rebalanced(w *world) {
 // must be found there. What the nodes of a Cluster recorded is judged at its end, and then gone: so
 // this can go on for as long as one likes.
 func TestEverythingAtRandom(t *testing.T) {
+	redistest.OnlyIfAsked(t)
 	lasts := time.Duration(0)
 	if text := os.Getenv("ROLLCALL_DURATION"); text != "" {
 		var err error

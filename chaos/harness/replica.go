@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
 	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -38,25 +39,20 @@ type Replica struct {
 // GivenIngest names a program that is not built here.
 const GivenIngest = "ROLLCALL_INGEST"
 
-// BuildIngest adds the race detector: nothing exercises the program harder.
+// BuildIngest builds the gateway, unless a program is given.
 func BuildIngest(t *testing.T) string {
 	if binary := os.Getenv(GivenIngest); binary != "" {
 		return binary
 	}
-	return Build(t, "-race")
+	return BuildOf(t, "ingest")
 }
 
-// Build adds the failpoints.
-func Build(t *testing.T, flags ...string) string {
-	t.Helper()
-	return BuildOf(t, "ingest", flags...)
-}
-
-// BuildOf builds any program in cmd.
+// BuildOf builds any program in cmd with the failpoints, and with the race detector if this test
+// has it.
 func BuildOf(t *testing.T, program string, flags ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), program)
-	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, flags...)
+	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, append(redistest.Raced(), flags...)...)
 	args = append(args, "github.com/rollcall-redis/rollcall/cmd/"+program)
 	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 	"github.com/rollcall-redis/rollcall/internal/failpoint"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // row is one way in which things break.
@@ -43,10 +44,10 @@ const givenCleanup = "ROLLCALL_CLEANUP"
 func TestMatrix(t *testing.T) {
 	binary := os.Getenv(givenCleanup)
 	if binary == "" {
-		binary = harness.BuildOf(t, "cleanup", "-race")
+		binary = harness.BuildOf(t, "cleanup")
 	}
 	for _, r := range matrix() {
-		if testing.Short() && !r.short {
+		if !r.short && !redistest.Asked() {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {

@@ -83,8 +83,12 @@ func TestWhatAnEnemyWritesByHandIsSurvived(t *testing.T) {
 			{"an index that no client can read", func() { do("SADD", f.Devices("one"), huge) }, ""},
 			{"contenders that no client can read", func() { do("SADD", f.Contenders(), huge) }, ""},
 			{"what somebody may have set aside", func() {
-				do("DEL", f.Witness())
-				do("RPUSH", f.Witness(), "x")
+				_, err := f.TxPipelined(ctx, func(p redis.Pipeliner) error { // or a tick comes between
+					p.Del(ctx, f.Witness())
+					p.RPush(ctx, f.Witness(), "x")
+					return nil
+				})
+				require.NoError(t, err)
 			}, ""},
 		} {
 			c.write()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -249,9 +250,9 @@ func TestSearchOfPoisonedKeys(t *testing.T) {
 // Each kind of value in each key, one after the other, on one fleet that is never restarted.
 func TestEachKindOfValueInEachKeyIsSurvived(t *testing.T) {
 	t.Parallel()
-	values := 12
-	if testing.Short() {
-		values = 1
+	values, all := 1, redistest.Asked()
+	if all {
+		values = 12
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 6)
@@ -265,7 +266,7 @@ func TestEachKindOfValueInEachKeyIsSurvived(t *testing.T) {
 		rng := rand.New(rand.NewPCG(6, 4))
 		for _, name := range slices.Sorted(maps.Keys(typesOf)) {
 			kinds := kinds
-			if testing.Short() {
+			if !all {
 				kinds = kinds[rng.IntN(len(kinds)):][:1]
 			}
 			for _, kind := range kinds {

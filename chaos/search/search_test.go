@@ -35,7 +35,7 @@ const swept = "entries of the dead evicted"
 
 func TestSearch(t *testing.T) {
 	t.Parallel()
-	search(plan, episodes.Search{Steps: searchSteps, Limit: searchTime, Enough: searchSteps / 20}).Run(t)
+	search(plan, episodes.Search{Steps: searchSteps, Limit: searchTime, Enough: searchSteps / 5}).Run(t)
 }
 
 // search plays episodes by plans.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
@@ -48,6 +49,7 @@ func ingest(more ...string) func(r *rig) {
 
 // TestEveryAlertFiresAlone takes minutes: make alerts runs it.
 func TestEveryAlertFiresAlone(t *testing.T) {
+	redistest.OnlyIfAsked(t)
 	scenes := slices.Concat(scenesOfTheEngine, scenesOfIngest, scenesOfCleanup, scenesOfAvailability)
 	var names, tested []string
 	for _, g := range alerts(t).Groups {

@@ -14,6 +14,10 @@ import (
 // With other settings the times are others; TTL is 90 s and GRACE 92 s.
 func TestTimes(t *testing.T) {
 	t.Parallel()
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 20
+	}
 	strangers := func(w *world) { w.each, w.strangers = 60*sec, always }
 	for _, c := range []struct {
 		name  string
@@ -39,7 +43,7 @@ func TestTimes(t *testing.T) {
 		}, 1013},
 	} {
 		var gone []int64
-		for seed := range uint64(100) {
+		for seed := range seeds {
 			w := newWorld(seed, asIs)
 			c.play(w)
 			w.advance(1200 * sec)
