@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"reflect"
 	"sync/atomic"
 	"testing"
 
@@ -46,9 +47,11 @@ type row struct {
 
 // under is how most rows run: three replicas, devices that move, the fault, rest, judgement. holds
 // asserts what must hold besides the checks.
-func under(f func() fault, holds func(w *environment, v *judge.Verdict)) func(w *environment) {
+func under(like fault, holds func(w *environment, v *judge.Verdict)) func(w *environment) {
 	return func(w *environment) {
-		w.fault = f()
+		own := reflect.New(reflect.TypeOf(like).Elem()) // of this run
+		own.Elem().Set(reflect.ValueOf(like).Elem())
+		w.fault = own.Interface().(fault)
 		if w.twin {
 			w.fault = &calm{}
 		}

@@ -23,9 +23,9 @@ import (
 // crowdRows are a Redis of a kind that is not supported, and too much of everything.
 var crowdRows = []row{
 	{28, "ClusterNodeRefused", false, 0, nil, clusterNodeRefused},
-	{29, "ThousandContenders", false, 60, nil, under(func() fault { return &contenders{} }, (*environment).oneHolder)},
-	{29, "PoolExhausted", false, 120, nil, under(func() fault { return &poolExhausted{} }, (*environment).controlUnaffected)},
-	{29, "PoisonEntries", false, 60, nil, under(func() fault { return &poison{} }, (*environment).sparedPoison)},
+	{29, "ThousandContenders", false, 60, nil, under(&contenders{}, (*environment).oneHolder)},
+	{29, "PoolExhausted", false, 120, nil, under(&poolExhausted{}, (*environment).controlUnaffected)},
+	{29, "PoisonEntries", false, 60, nil, under(&poison{}, (*environment).sparedPoison)},
 }
 
 // One address of a Cluster that did not answer at the start, since a replica starts without Redis
@@ -322,7 +322,7 @@ func (w *environment) sparedPoison(v *judge.Verdict) {
 
 // rollingRows change a fleet replica by replica, while devices go on.
 var rollingRows = []row{
-	{37, "RollingSettingsAndPassword", false, 60, nil, under(func() fault { return &rolling{} }, func(w *environment, v *judge.Verdict) {
+	{37, "RollingSettingsAndPassword", false, 60, nil, under(&rolling{}, func(w *environment, v *judge.Verdict) {
 		require.Equal(w.T, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
 		require.Equal(w.T, swept, v.Evicted("ghost"))
 		require.Contains(w.T, reasonsOf(v), "settings")

@@ -16,9 +16,9 @@ import (
 // leaseRows: what is agreed in Redis is not as it should be: a lease that never ends, settings that
 // differ.
 var leaseRows = []row{
-	{26, "LeaseOfNobodyWithoutExpiry", false, 60, nil, under(func() fault { return &endless{how: ofNobody} }, nothingWent)},
-	{26, "LeaseLosesItsExpiry", false, 60, nil, under(func() fault { return &endless{how: persisted} }, nothingWent)},
-	{26, "MixedSettings", false, 60, nil, under(func() fault { return &mixed{} }, heldWhileMixed)},
+	{26, "LeaseOfNobodyWithoutExpiry", false, 60, nil, under(&endless{how: ofNobody}, nothingWent)},
+	{26, "LeaseLosesItsExpiry", false, 60, nil, under(&endless{how: persisted}, nothingWent)},
+	{26, "MixedSettings", false, 60, nil, under(&mixed{}, heldWhileMixed)},
 }
 
 // endless is a lease without an expiry, whose holder does not renew it. Contenders watch it for a
@@ -91,8 +91,8 @@ func heldWhileMixed(w *environment, v *judge.Verdict) {
 
 // termsRows are about terms that follow each other, quickly or after a time without any.
 var termsRows = []row{
-	{7, "AllKilledAndRestartedAtOnce", false, 60, slowSweep, under(func() fault { return &allKilled{} }, listenedOn)},
-	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowSweep, under(func() fault { return &allKilled{away: gap * 3 / 2} }, listenedAnew)},
+	{7, "AllKilledAndRestartedAtOnce", false, 60, slowSweep, under(&allKilled{}, listenedOn)},
+	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowSweep, under(&allKilled{away: gap * 3 / 2}, listenedAnew)},
 	{8, "ManyTerms", false, 60, slowSweep, manyTerms},
 }
 

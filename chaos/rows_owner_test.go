@@ -22,11 +22,11 @@ import (
 // devices do besides in movesRows.
 var ownerRows = []row{
 	{1, "NoFault", false, 60, nil, noFault},
-	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL / 2} }, healedSoon)},
-	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(func() fault { return &ownerStopped{lasts: harness.TTL * 12 / 10} }, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(func() fault { return &ownerStopped{lasts: 2 * harness.TTL, swept: true} }, healedSoon)},
-	{15, "FleetStoppedPastItsTTL", false, 60, operated, under(func() fault { return &fleetStopped{} }, nothingEvicted)},
+	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(&ownerStopped{lasts: harness.TTL / 2}, healedSoon)},
+	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(&ownerStopped{lasts: harness.TTL * 12 / 10}, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(&ownerStopped{lasts: 2 * harness.TTL, swept: true}, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(&ownerStopped{lasts: 2 * harness.TTL, swept: true}, healedSoon)},
+	{15, "FleetStoppedPastItsTTL", false, 60, operated, under(&fleetStopped{}, nothingEvicted)},
 }
 
 // unindexed replicas keep no reverse index: only the full scan finds the dead.
@@ -277,12 +277,12 @@ func nothingEvicted(w *environment, v *judge.Verdict) {
 // staleRows are about owners that have read something, and act on it when it is long not true any
 // more; or never act.
 var staleRows = []row{
-	{18, "OwnerStoppedReconciling", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Reconciling} }, staysMoved)},
-	{18, "OwnerStoppedComparing", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Comparing} }, staysMoved)},
-	{18, "OwnerStoppedBeforeAnswering", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.UnansweredRegister} }, staysMoved)},
-	{18, "OwnerKilledReconciling", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Reconciling, dies: true} }, staysMoved)},
-	{18, "OwnerKilledComparing", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.Comparing, dies: true} }, staysMoved)},
-	{18, "OwnerKilledBeforeAnswering", false, 60, nil, under(func() fault { return &ownerStale{at: failpoint.UnansweredRegister, dies: true} }, staysMoved)},
+	{18, "OwnerStoppedReconciling", false, 60, nil, under(&ownerStale{at: failpoint.Reconciling}, staysMoved)},
+	{18, "OwnerStoppedComparing", false, 60, nil, under(&ownerStale{at: failpoint.Comparing}, staysMoved)},
+	{18, "OwnerStoppedBeforeAnswering", false, 60, nil, under(&ownerStale{at: failpoint.UnansweredRegister}, staysMoved)},
+	{18, "OwnerKilledReconciling", false, 60, nil, under(&ownerStale{at: failpoint.Reconciling, dies: true}, staysMoved)},
+	{18, "OwnerKilledComparing", false, 60, nil, under(&ownerStale{at: failpoint.Comparing, dies: true}, staysMoved)},
+	{18, "OwnerKilledBeforeAnswering", false, 60, nil, under(&ownerStale{at: failpoint.UnansweredRegister, dies: true}, staysMoved)},
 }
 
 // ownerStale stops an owner, for longer than its TTL, between reading and acting on it, or before

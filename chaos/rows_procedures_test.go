@@ -18,10 +18,10 @@ import (
 
 // procedureRows are what operators do with Redis, step by step by docs/operate.md.
 var procedureRows = []row{
-	{46, "BackupRestored", false, 60, nil, under(func() fault { return &backupRestored{} }, goneTwice)},
-	{46, "RedisUpgradedByPromotion", false, 60, nil, under(func() fault { return &upgraded{} }, nothingWent)},
+	{46, "BackupRestored", false, 60, nil, under(&backupRestored{}, goneTwice)},
+	{46, "RedisUpgradedByPromotion", false, 60, nil, under(&upgraded{}, nothingWent)},
 	{46, "MovedToAnotherRedis", false, 60, nil,
-		under(func() fault { return &moved{} }, func(w *environment, v *judge.Verdict) {
+		under(&moved{}, func(w *environment, v *judge.Verdict) {
 			nothingWent(w, v)
 			require.Contains(w.T, reasonsOf(v), "gap", "for longer than GAP nobody could write to either server")
 		})},

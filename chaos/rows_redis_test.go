@@ -100,9 +100,9 @@ func (w *environment) another() *redis.Client {
 // restartRows: Redis is killed and comes back with all that it had, with what it had a while ago,
 // with nothing.
 var restartRows = []row{
-	{22, "RedisRestartedWithAOF", true, 60, nil, under(func() fault { return &serverDown{} }, nothingWent)},
-	{22, "RedisRestartedWithRDB", false, 60, nil, under(func() fault { return &serverDown{forgets: true, saves: true} }, nothingWent)},
-	{22, "RedisRestartedEmpty", false, 60, nil, under(func() fault { return &serverDown{forgets: true} }, nothingWent)},
+	{22, "RedisRestartedWithAOF", true, 60, nil, under(&serverDown{}, nothingWent)},
+	{22, "RedisRestartedWithRDB", false, 60, nil, under(&serverDown{forgets: true, saves: true}, nothingWent)},
+	{22, "RedisRestartedEmpty", false, 60, nil, under(&serverDown{forgets: true}, nothingWent)},
 }
 
 // serverDown kills the server and starts it again, twice: down for shorter and for longer than the
@@ -162,8 +162,8 @@ var stallRows = []row{
 	{20, "RedisAsleep", false, 60, longLease, stalled(asleep)},
 	{26, "ClockJumpsForward", true, 60, longLease, stalled(jumped(100 * time.Second))},
 	{26, "ClockJumpsBack", false, 60, longLease, stalled(jumped(-300 * time.Second))},
-	{21, "RedisSlow", false, 60, nil, under(func() fault { return &slowServer{} }, nothingSwept)},
-	{21, "RedisBusy", false, 60, nil, under(func() fault { return &busyServer{} }, nothingSwept)},
+	{21, "RedisSlow", false, 60, nil, under(&slowServer{}, nothingSwept)},
+	{21, "RedisBusy", false, 60, nil, under(&busyServer{}, nothingSwept)},
 }
 
 // stall stops the server and returns a function that waits until heartbeats that stood at its
@@ -171,7 +171,7 @@ var stallRows = []row{
 type stall func(w *environment) (over func())
 
 func stalled(how stall) func(w *environment) {
-	return under(func() fault { return &stallBefore{how: how} }, func(w *environment, v *judge.Verdict) {
+	return under(&stallBefore{how: how}, func(w *environment, v *judge.Verdict) {
 		nothingSwept(w, v)
 		w.held(v, "gap") // others may have come after it
 	})
@@ -338,11 +338,11 @@ var memoryRows = []row{
 	{24, "CacheEvictsLRU", false, 60, nil, evictedBy("volatile-lru")},
 	{24, "CacheEvictsAtRandom", false, 60, nil, evictedBy("volatile-random")},
 	{24, "CacheEvictsByTTL", false, 60, nil, evictedBy("volatile-ttl")},
-	{24, "MemoryFull", false, 60, nil, under(func() fault { return &memoryFull{} }, nothingWent)},
+	{24, "MemoryFull", false, 60, nil, under(&memoryFull{}, nothingWent)},
 }
 
 func evictedBy(policy string) func(w *environment) {
-	return under(func() fault { return &sharedCache{policy: policy} }, func(w *environment, v *judge.Verdict) {
+	return under(&sharedCache{policy: policy}, func(w *environment, v *judge.Verdict) {
 		nothingWent(w, v)
 		for _, r := range w.All {
 			require.Contains(w.T, r.Log(), "maxmemory-policy is "+policy, "warned at start")

@@ -23,11 +23,11 @@ var refusalRows = []row{
 	{25, "ReadOnly", false, 60, nil, refused("READONLY", readOnly)},
 	{25, "MasterDown", false, 60, nil, refused("MASTERDOWN", masterDown)},
 	{25, "Misconfigured", false, 60, nil, refused("MISCONF", misconfigured)},
-	{25, "RefusedOnTheWay", false, 60, nil, under(func() fault { return &answered{} }, nothingWent)},
+	{25, "RefusedOnTheWay", false, 60, nil, under(&answered{}, nothingWent)},
 }
 
 func refused(why string, how func(w *environment) (over func())) func(w *environment) {
-	return under(func() fault { return &refusal{why: why, how: how} }, nothingWent)
+	return under(&refusal{why: why, how: how}, nothingWent)
 }
 
 // refusal has the server refuse to write.
@@ -298,13 +298,13 @@ func healOfTheFormerOwner(w *environment) {
 // lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may
 // disturb one.
 var lossRows = []row{
-	{23, "Flushed", true, 60, nil, under(func() fault { return &flushed{} }, onlyTheDeadWent)},
-	{23, "LeaseDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLease, sweeping: true} }, allSwept)},
-	{23, "WitnessDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theWitness, sweeping: true} }, allSwept)},
-	{23, "LogDeleted", false, 60, slowSweep, under(func() fault { return &loss{what: theLog, sweeping: true} }, allSwept)},
-	{23, "ScriptsFlushed", false, 60, slowSweep, under(func() fault { return &loss{what: allScripts, sweeping: true} }, allSwept)},
-	{23, "HeartbeatDeleted", false, 60, nil, under(func() fault { return &heartbeatLost{} }, nil)},
-	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(func() fault { return &ownHeartbeatLost{} }, allSwept)},
+	{23, "Flushed", true, 60, nil, under(&flushed{}, onlyTheDeadWent)},
+	{23, "LeaseDeleted", false, 60, slowSweep, under(&loss{what: theLease, sweeping: true}, allSwept)},
+	{23, "WitnessDeleted", false, 60, slowSweep, under(&loss{what: theWitness, sweeping: true}, allSwept)},
+	{23, "LogDeleted", false, 60, slowSweep, under(&loss{what: theLog, sweeping: true}, allSwept)},
+	{23, "ScriptsFlushed", false, 60, slowSweep, under(&loss{what: allScripts, sweeping: true}, allSwept)},
+	{23, "HeartbeatDeleted", false, 60, nil, under(&heartbeatLost{}, nil)},
+	{23, "LeadersHeartbeatDeleted", false, 60, nil, under(&ownHeartbeatLost{}, allSwept)},
 }
 
 // swept is how many entries are planted where a sweep is to be disturbed: thirty batches, of which

@@ -14,9 +14,9 @@ import (
 // turnedAwayRows: Redis is well, and one owner is not let in, while the others keep the connections
 // that they have. Its heartbeat ends for want of a way to write it.
 var turnedAwayRows = []row{
-	{39, "ConnectionsRefused", true, 60, nil, under(func() fault { return &turnedAway{how: noConnections} }, nothingWent)},
-	{39, "LoginsRefused", false, 60, nil, under(func() fault { return &turnedAway{how: noLogins} }, nothingWent)},
-	{39, "RightsTakenAway", false, 60, nil, under(func() fault { return &turnedAway{how: noRights} }, nothingWent)},
+	{39, "ConnectionsRefused", true, 60, nil, under(&turnedAway{how: noConnections}, nothingWent)},
+	{39, "LoginsRefused", false, 60, nil, under(&turnedAway{how: noLogins}, nothingWent)},
+	{39, "RightsTakenAway", false, 60, nil, under(&turnedAway{how: noRights}, nothingWent)},
 }
 
 type turnedAway struct {

@@ -20,11 +20,11 @@ import (
 // witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
 // lives, and then something keeps the count from telling it.
 var witnessRows = []row{
-	{32, "EvictedThenRestarted", true, 60, longLease, under(func() fault { return &evictedUnseen{then: restarted} }, heldFor("restarted", "gap"))},
-	{32, "EvictedThenPromoted", false, 60, longLease, under(func() fault { return &evictedUnseen{then: promoted, spare: true} }, heldFor("restarted", "gap"))},
-	{32, "EvictedThenStatisticsReset", false, 60, longLease, under(func() fault { return &evictedUnseen{then: statisticsReset} }, heldFor("restarted", "gap"))},
-	{33, "ContenderWithoutInfo", false, 60, longLease, under(func() fault { return &withoutInfo{} }, nothingWent)},
-	{33, "SettingsOfTheSlow", false, 60, longLease, under(func() fault { return &slowAmongQuick{} }, heldFor("settings"))},
+	{32, "EvictedThenRestarted", true, 60, longLease, under(&evictedUnseen{then: restarted}, heldFor("restarted", "gap"))},
+	{32, "EvictedThenPromoted", false, 60, longLease, under(&evictedUnseen{then: promoted, spare: true}, heldFor("restarted", "gap"))},
+	{32, "EvictedThenStatisticsReset", false, 60, longLease, under(&evictedUnseen{then: statisticsReset}, heldFor("restarted", "gap"))},
+	{33, "ContenderWithoutInfo", false, 60, longLease, under(&withoutInfo{}, nothingWent)},
+	{33, "SettingsOfTheSlow", false, 60, longLease, under(&slowAmongQuick{}, heldFor("settings"))},
 }
 
 // heldFor: nobody who lives was evicted, and the witness has held since the fault began, for one
@@ -293,8 +293,8 @@ func (f *slowAmongQuick) evictSlow(w *environment, slow *harness.Replica) {
 // failoverRows: a replica of Redis is promoted that does not have everything. Done by hand, as
 // Sentinel or an operator does it; the address changes hands behind the proxies.
 var failoverRows = []row{
-	{27, "FailoverThatLostSeconds", true, 60, nil, under(func() fault { return &failover{behind: harness.Interval} }, lostAndBack)},
-	{27, "FailoverThatLostLeaseAndHeartbeats", false, 60, nil, under(func() fault { return &failover{behind: harness.TTL + harness.Interval} }, lostAndBack)},
+	{27, "FailoverThatLostSeconds", true, 60, nil, under(&failover{behind: harness.Interval}, lostAndBack)},
+	{27, "FailoverThatLostLeaseAndHeartbeats", false, 60, nil, under(&failover{behind: harness.TTL + harness.Interval}, lostAndBack)},
 }
 
 // failover cuts the link of a primary to its replica, and later promotes the replica.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
@@ -55,26 +56,17 @@ func TestAPauseOfAnyLengthIsKeptShort(t *testing.T) {
 	}
 }
 
-// refusing is a hook that answers pipelines itself, the first with an error.
-type refusing struct{ pipelines [][]redis.Cmder }
-
-func (*refusing) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (r *refusing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error {
-		r.pipelines = append(r.pipelines, cmds)
-		if len(r.pipelines) == 1 {
-			return errors.New("away")
-		}
-		return nil
-	}
-}
-
 func TestAnEventThatCouldNotBeWrittenIsTriedAgainThoughNothingElseHappens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		client, r := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), &refusing{}
-		client.AddHook(r)
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+		var sent [][]redis.Cmder
+		client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, _ func() error) error {
+			if sent = append(sent, cmds); len(sent) == 1 {
+				return errors.New("away")
+			}
+			return nil
+		}))
 		n := newNotes(client, "timeline", "r1", slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -82,8 +74,8 @@ func TestAnEventThatCouldNotBeWrittenIsTriedAgainThoughNothingElseHappens(t *tes
 		n.add(timeline.Event{Kind: timeline.Death, Instance: "a"})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		require.Len(t, r.pipelines, 2, "it is not kept until the next event, nor written twice")
-		require.Contains(t, r.pipelines[1][0].Args(), "a")
+		require.Len(t, sent, 2, "it is not kept until the next event, nor written twice")
+		require.Contains(t, sent[1][0].Args(), "a")
 		cancel()
 		<-ended
 		require.NoError(t, client.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -250,7 +251,7 @@ func TestAPassFailsIfWhatItAsksFailsUnlessItCanDoWithout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, f *fleet) {
 				var line broken
-				r := f.replica("r1", func(c *Config) { c.Client.AddHook(hook(line.meets)) })
+				r := f.replica("r1", func(c *Config) { c.Client.AddHook(redistest.Intercept(line.meets)) })
 				r.leads()
 				f.entries("dead", 3)
 				defer line.by(c.command, c.err)()

@@ -236,7 +236,7 @@ func (f *fleet) silentReplica(id string, change func(*Config)) *replica {
 		require.NoError(f.t, control.Close())
 	})
 	h := &faults{}
-	client.AddHook(hook(h.meets))
+	client.AddHook(redistest.Intercept(h.meets))
 	scraped := prometheus.NewRegistry()
 	reg, err := registry.New(registry.Config{
 		Client: client, Control: control, Instance: id, Layout: f.Layout, Registerer: scraped,
@@ -327,39 +327,16 @@ func (f *fleet) eventually(cond func() bool) {
 	waittest.Until(f.t, 5*time.Millisecond, cond)
 }
 
-// A hook is called in place of each command, or pipeline, which send sends.
-type hook func(ctx context.Context, cmds []redis.Cmder, send func() error) error
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h(ctx, cmds, func() error { return next(ctx, cmds) })
-	}
-}
-
 func named(cmds []redis.Cmder, command string) bool {
 	return slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Name() == command })
 }
 
-func failed(cmds []redis.Cmder, err error) error {
-	for _, cmd := range cmds {
-		cmd.SetErr(err)
-	}
-	return err
-}
-
 // before calls f before each command of a name, or pipeline with one. An error is its answer.
-func before(command string, f func() error) hook {
+func before(command string, f func() error) redistest.Intercept {
 	return func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		if named(cmds, command) {
 			if err := f(); err != nil {
-				return failed(cmds, err)
+				return redistest.Fail(cmds, err)
 			}
 		}
 		return send()
@@ -367,12 +344,12 @@ func before(command string, f func() error) hook {
 }
 
 // counted counts them.
-func counted(command string, n *atomic.Int64) hook {
+func counted(command string, n *atomic.Int64) redistest.Intercept {
 	return before(command, func() error { n.Add(1); return nil })
 }
 
 // slowed delays them.
-func slowed(command string, d time.Duration) hook {
+func slowed(command string, d time.Duration) redistest.Intercept {
 	return func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
 		if named(cmds, command) {
 			wait.For(ctx, d)
@@ -391,8 +368,8 @@ type broken struct {
 
 // on adds the hook to both clients.
 func (b *broken) on(c *Config) {
-	c.Client.(*redis.Client).AddHook(hook(b.meets))
-	c.Control.(*redis.Client).AddHook(hook(b.meets))
+	c.Client.(*redis.Client).AddHook(redistest.Intercept(b.meets))
+	c.Control.(*redis.Client).AddHook(redistest.Intercept(b.meets))
 }
 
 func (b *broken) by(command string, err error) (mend func()) {
@@ -407,7 +384,7 @@ func (b *broken) meets(_ context.Context, cmds []redis.Cmder, send func() error)
 	command, err := b.command, b.err
 	b.mu.Unlock()
 	if err != nil && (command == "" || named(cmds, command)) {
-		return failed(cmds, err)
+		return redistest.Fail(cmds, err)
 	}
 	return send()
 }
@@ -447,14 +424,14 @@ func (h *faults) meets(_ context.Context, cmds []redis.Cmder, send func() error)
 	script := strings.HasPrefix(cmd.Name(), "eval") && strings.HasSuffix(fmt.Sprint(args[3]), "janitor:log")
 	if before != nil && script && cmd.Name() == "evalsha" { // always tried first
 		if err := before(args); err != nil {
-			return failed(cmds, err)
+			return redistest.Fail(cmds, err)
 		}
 	}
 	if err := send(); err != nil || after == nil || !script {
 		return err // NOSCRIPT among others
 	}
 	if err := after(args); err != nil {
-		return failed(cmds, err)
+		return redistest.Fail(cmds, err)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // plainBeat keeps an owner alive that only SETs its heartbeat and HSETs its entries, until stop.
@@ -172,7 +173,7 @@ func TestAPlainOwnerIsGoneSecondsAfterItsHeartbeat(t *testing.T) {
 		}
 		r := f.replica("r1", func(c *Config) {
 			c.Interval = time.Minute
-			c.Client.AddHook(hook(readLess))
+			c.Client.AddHook(redistest.Intercept(readLess))
 		})
 		defer r.start()()
 		for range 3 {
@@ -310,7 +311,7 @@ func TestAFullScanChecksSoManyOwnersAtOnceAndNoMore(t *testing.T) {
 		var now, most, all atomic.Int64
 		r := f.replica("r1", func(c *Config) {
 			c.ExistsConcurrency = bound
-			c.Client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			c.Client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 				if named(cmds, "pttl") {
 					all.Add(1)
 					most.Store(max(most.Load(), now.Add(1)))

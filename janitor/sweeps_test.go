@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestTheFullScanFindsWhomNobodyRemembers(t *testing.T) {
@@ -197,7 +198,7 @@ func TestAPageThatEndsInHalfAnEntryIsReadAsFarAsItGoes(t *testing.T) {
 		f.entries("dead", 10)
 		f.must(f.Del(t.Context(), f.Devices("dead")))
 		r := f.replica("r1", func(c *Config) {
-			c.Client.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			c.Client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 				err := send()
 				if scan, ok := cmds[0].(*redis.ScanCmd); ok && err == nil && scan.Name() == "hscan" {
 					page, cursor := scan.Val()

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -380,7 +381,7 @@ func TestATickAndWhatGoesAlongEndInTime(t *testing.T) {
 func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var line broken
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.Client.AddHook(hook(line.meets)) })
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.Client.AddHook(redistest.Intercept(line.meets)) })
 		mend := line.by("pttl", io.ErrUnexpectedEOF)
 		f.indexed("silent", 1)
 		f.must(f.Set(t.Context(), f.Registry(), "not a hash", 0))

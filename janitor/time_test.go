@@ -227,9 +227,9 @@ func TestALeaderWhoseFullScanCannotEvenBeginForThreeIntervalsResigns(t *testing.
 			inBubble(t, func(t *testing.T, f *fleet) {
 				r := f.replica("r1", func(c *Config) {
 					c.Interval, c.LeaseTTL = time.Minute, time.Minute
-					fails := hook(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+					fails := redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 						if len(cmds) > 1 && named(cmds, command) {
-							return failed(cmds, io.ErrUnexpectedEOF)
+							return redistest.Fail(cmds, io.ErrUnexpectedEOF)
 						}
 						return send()
 					})
@@ -349,7 +349,7 @@ func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
 		var slow atomic.Bool
 		r := f.replica("r2", func(c *Config) {
 			c.RedisShare = 0.5
-			c.Control.AddHook(hook(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+			c.Control.AddHook(redistest.Intercept(func(_ context.Context, _ []redis.Cmder, send func() error) error {
 				if slow.Load() {
 					time.Sleep(20 * time.Millisecond)
 				}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
@@ -138,12 +139,12 @@ func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
 }
 
 // unheard loses the reply of the first command with an argument, and of its pipeline.
-func unheard(arg any) hook {
+func unheard(arg any) redistest.Intercept {
 	var first sync.Once
 	return func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		err := send()
 		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return slices.Contains(c.Args(), arg) }) {
-			first.Do(func() { err = failed(cmds, errors.New("reply lost")) })
+			first.Do(func() { err = redistest.Fail(cmds, errors.New("reply lost")) })
 		}
 		return err
 	}

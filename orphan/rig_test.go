@@ -325,7 +325,7 @@ func (r *rig) on(what string, h *hook) *hook {
 	if h.times == 0 {
 		h.times = 1
 	}
-	r.data.AddHook(h)
+	r.data.AddHook(redistest.Intercept(h.around))
 	return h
 }
 
@@ -350,7 +350,7 @@ func (h *hook) meets(cmd redis.Cmder) bool {
 	return true
 }
 
-func (h *hook) around(cmds []redis.Cmder, next func() error) (err error) {
+func (h *hook) around(_ context.Context, cmds []redis.Cmder, send func() error) (err error) {
 	var met []redis.Cmder
 	for _, cmd := range cmds {
 		if h.meets(cmd) {
@@ -364,7 +364,7 @@ func (h *hook) around(cmds []redis.Cmder, next func() error) (err error) {
 	}
 	if len(met) > 0 && h.refuse {
 		err = errTest
-	} else if err = next(); len(met) > 0 && h.lose {
+	} else if err = send(); len(met) > 0 && h.lose {
 		err = io.ErrUnexpectedEOF
 	}
 	for _, cmd := range met {
@@ -376,20 +376,6 @@ func (h *hook) around(cmds []redis.Cmder, next func() error) (err error) {
 		}
 	}
 	return err
-}
-
-func (*hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h.around([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (h *hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h.around(cmds, func() error { return next(ctx, cmds) })
-	}
 }
 
 // documents is a Source in memory.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/fakeredis"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -36,59 +37,29 @@ func (f *faults) set(before, after func(redis.Cmder) error) {
 	f.before, f.after = before, after
 }
 
-func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook loses the connection with everything on it.
-func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		f.mu.Lock()
-		before, after := f.before, f.after
-		f.mu.Unlock()
-		lost := func(meets func(redis.Cmder) error) error {
-			for _, cmd := range cmds {
-				if meets == nil || cmd.Name() == "hello" || cmd.Name() == "client" {
-					continue
-				}
-				if err := meets(cmd); err != nil {
-					for _, cmd := range cmds {
-						cmd.SetErr(err)
-					}
-					return err
-				}
+// meets loses the connection with everything on it, but for what opens it.
+func (f *faults) meets(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	f.mu.Lock()
+	before, after := f.before, f.after
+	f.mu.Unlock()
+	lost := func(meets func(redis.Cmder) error) error {
+		for _, cmd := range cmds {
+			if meets == nil || cmd.Name() == "hello" || cmd.Name() == "client" {
+				continue
 			}
-			return nil
+			if err := meets(cmd); err != nil {
+				return redistest.Fail(cmds, err)
+			}
 		}
-		if err := lost(before); err != nil {
-			return err
-		}
-		if err := next(ctx, cmds); err != nil {
-			return err
-		}
-		return lost(after)
+		return nil
 	}
-}
-
-func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		f.mu.Lock()
-		before, after := f.before, f.after
-		f.mu.Unlock()
-		if before != nil {
-			if err := before(cmd); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-		}
-		err := next(ctx, cmd)
-		// error replies and connections arrive
-		if err == nil && after != nil && cmd.Name() != "hello" {
-			if lost := after(cmd); lost != nil {
-				cmd.SetErr(lost)
-				return lost
-			}
-		}
+	if err := lost(before); err != nil {
 		return err
 	}
+	if err := send(); err != nil { // error replies arrive
+		return err
+	}
+	return lost(after)
 }
 
 func always(redis.Cmder) error { return errLost }
@@ -184,8 +155,8 @@ func (w *bubble) start(id string, change ...func(*registry.Config)) *replica {
 	o := lease.Options(w.options)
 	o.Dialer = r.links.dialer(o.Dialer)
 	data, control := redis.NewClient(o), redis.NewClient(o)
-	data.AddHook(&r.data)
-	control.AddHook(&r.control)
+	data.AddHook(redistest.Intercept(r.data.meets))
+	control.AddHook(redistest.Intercept(r.control.meets))
 	cfg := registry.Config{Client: data, Control: control, Instance: id, Registerer: r.metrics, Namespace: "teltonika", Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&cfg)

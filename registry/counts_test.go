@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -33,7 +34,7 @@ func TestTheWholeRegistryIsScannedForAFormerLifeOnly(t *testing.T) {
 					}
 					return nil
 				}, nil)
-				c.Client.(*redis.Client).AddHook(see)
+				c.Client.(*redis.Client).AddHook(redistest.Intercept(see.meets))
 			})
 			r.register(t, "imei")
 			require.Equal(t, want, scans.Load())

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -67,7 +68,7 @@ func TestManyAreBackWithinAnIntervalThoughRedisIsFar(t *testing.T) {
 			o := *lease.Options(w.options)
 			o.PoolSize = 20
 			data := redis.NewClient(&o)
-			data.AddHook(&far)
+			data.AddHook(redistest.Intercept(far.meets))
 			w.t.Cleanup(func() { require.NoError(t, data.Close()) })
 			c.Client, c.HeartbeatInterval, c.HeartbeatTTL = data, 3*time.Second, 9*time.Second
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -112,7 +113,7 @@ func TestAHandBackThatRedisInterruptsIsMadeUpForAndKeepsNoListenerShut(t *testin
 					if away.control {
 						client = c.Control
 					}
-					client.(*redis.Client).AddHook(faulty)
+					client.(*redis.Client).AddHook(redistest.Intercept(faulty.meets))
 				})
 				kept := r.Register("kept")
 				time.Sleep(10 * time.Second)

@@ -63,7 +63,7 @@ func TestAReplicaThatNeverMetRedisEndsAsSoonAsItsSocketsHave(t *testing.T) {
 			c.Drain = time.Hour
 			see := &faults{}
 			see.set(always, nil)
-			c.Control.(*redis.Client).AddHook(see)
+			c.Control.(*redis.Client).AddHook(redistest.Intercept(see.meets))
 		})
 		c := r.Register("imei")
 		r.stop()

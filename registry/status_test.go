@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -24,7 +25,7 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 		refusing := &faults{}
 		refusing.set(func(redis.Cmder) error { return proto("WRONGPASS invalid username-password pair") }, nil)
 		r := w.start("r1", func(c *registry.Config) {
-			c.Control.(*redis.Client).AddHook(refusing)
+			c.Control.(*redis.Client).AddHook(redistest.Intercept(refusing.meets))
 			c.HeartbeatInterval, c.HeartbeatTTL, c.Drain = 20*time.Second, 80*time.Second, time.Minute
 		})
 		want := registry.Status{Instance: "r1", Interval: "20s", TTL: "1m20s", IndexKept: true}

@@ -32,7 +32,7 @@ func TestAnAnswerOfTheGuardThatMakesNoSenseIsAnError(t *testing.T) {
 	t.Parallel()
 	inWorlds(t, func(t *testing.T, s *term) {
 		g := &redistest.Garbled{}
-		s.AddHook(g)
+		s.AddHook(redistest.Intercept(g.Meets))
 		for _, change := range redistest.Garblings(5) {
 			g.Set(change)
 			_, err := s.guard.Do(t.Context(), s.batch(1))

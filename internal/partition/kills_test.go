@@ -22,7 +22,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// mortal is a replica in a bubble. While dead is true, as a hook it blocks everything.
+// mortal is a replica in a bubble. While dead is true, nothing of it reaches the server.
 type mortal struct {
 	id      string
 	dead    atomic.Bool
@@ -32,27 +32,11 @@ type mortal struct {
 
 var errDead = errors.New("dead")
 
-func (m *mortal) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if m.dead.Load() {
-			cmd.SetErr(errDead)
-			return errDead
-		}
-		return next(ctx, cmd)
+func (m *mortal) meets(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	if m.dead.Load() {
+		return redistest.Fail(cmds, errDead)
 	}
-}
-
-func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if !m.dead.Load() {
-			return next(ctx, cmds)
-		}
-		for _, cmd := range cmds {
-			cmd.SetErr(errDead)
-		}
-		return errDead
-	}
+	return send()
 }
 
 // crew is a fleet in a bubble, with the default intervals.
@@ -85,7 +69,7 @@ func (c *crew) start(kind string, n int, sweeps bool) {
 		o := lease.Options(c.admin.Options())
 		o.PoolSize = 100 // waiting for a connection would use a timer that go-redis shares with clients outside
 		client := redis.NewClient(o)
-		client.AddHook(m)
+		client.AddHook(redistest.Intercept(m.meets))
 		var err error
 		m.reg, err = NewRegistry(registry.Config{
 			Client: client, Control: client, Instance: m.id, Unique: !c.fixed,

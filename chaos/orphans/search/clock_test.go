@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // epochShift is between the bubble's time, which begins in 2000, and the servers': a time in 2000
@@ -190,27 +192,19 @@ type wire struct {
 	addr string
 }
 
-func (w wire) DialHook(next redis.DialHook) redis.DialHook { return next }
-
 // send sends commands at the present time of the server.
 func (w wire) send(ctx context.Context, cmds []redis.Cmder, next func() error) error {
 	if w.before != nil {
 		defer w.before(cmds)()
 	}
 	if w.isDead() {
-		for _, cmd := range cmds {
-			cmd.SetErr(errAway)
-		}
-		return errAway
+		return redistest.Fail(cmds, errAway)
 	}
 	for _, cmd := range cmds {
 		w.c.rewrite(cmd)
 	}
 	if err := w.c.reach(ctx, w.addr); err != nil {
-		for _, cmd := range cmds {
-			cmd.SetErr(err)
-		}
-		return err
+		return redistest.Fail(cmds, err)
 	}
 	err := next()
 	for _, cmd := range cmds {
@@ -220,16 +214,4 @@ func (w wire) send(ctx context.Context, cmds []redis.Cmder, next func() error) e
 		}
 	}
 	return err
-}
-
-func (w wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return w.send(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (w wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return w.send(ctx, cmds, func() error { return next(ctx, cmds) })
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/orphan"
@@ -139,15 +140,15 @@ func (w *world) clients(l *line) (data, control redis.UniversalClient) {
 		own := lease.Options(w.options(addr))
 		own.PoolSize = roomy
 		one, other := redis.NewClient(w.options(addr)), redis.NewClient(own)
-		one.AddHook(wire{l, addr})
-		other.AddHook(wire{l, addr})
+		one.AddHook(redistest.Intercept(wire{l, addr}.send))
+		other.AddHook(redistest.Intercept(wire{l, addr}.send))
 		return one, other
 	}
 	of := func() redis.UniversalClient {
 		o := lease.ClusterOptions(w.clusterOptions())
 		o.PoolSize, o.PipelinePoolSize = roomy, -1
 		c := redis.NewClusterClient(o)
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(wire{l, node.Options().Addr}) })
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(redistest.Intercept(wire{l, node.Options().Addr}.send)) })
 		return c
 	}
 	return of(), of()

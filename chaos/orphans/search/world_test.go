@@ -17,6 +17,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/orphan"
 )
 
@@ -150,7 +151,7 @@ func patient(o *redis.Options) *redis.Options {
 func (w *world) own(l *line) redis.UniversalClient {
 	hook := func(c *redis.Client) {
 		if l != nil {
-			c.AddHook(wire{l, c.Options().Addr})
+			c.AddHook(redistest.Intercept(wire{l, c.Options().Addr}.send))
 		}
 	}
 	if !w.cluster {

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Garbled is a hook that changes scripts' answers, like a proxy or a server that is not Redis.
+// Garbled changes scripts' answers, like a proxy or a server that is not Redis.
 type Garbled struct {
 	change atomic.Pointer[func([]any) []any]
 }
@@ -16,18 +16,10 @@ type Garbled struct {
 // Set is for each list that a script returns from now on.
 func (g *Garbled) Set(change func([]any) []any) { g.change.Store(&change) }
 
-// DialHook changes nothing.
-func (g *Garbled) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook changes nothing.
-func (g *Garbled) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// ProcessHook changes the answer.
-func (g *Garbled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+// Meets changes the answer: an [Intercept].
+func (g *Garbled) Meets(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	err := send()
+	for _, cmd := range cmds {
 		if c, ok := cmd.(*redis.Cmd); ok && err == nil {
 			if change, list := g.change.Load(), c.Val(); change != nil {
 				if values, ok := list.([]any); ok {
@@ -35,8 +27,8 @@ func (g *Garbled) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				}
 			}
 		}
-		return err
 	}
+	return err
 }
 
 // Garblings change the length, and of each of n values the type.
