@@ -118,7 +118,8 @@ func (r *rig) divided(n, partitions int, d time.Duration) idleWay {
 		for _, j := range all {
 			leads := len(j.Leads())
 			led += leads
-			if *sizeFlag != smoke && leads > partitions/n+2 {
+			// Leases are given up after a TTL of heartbeats.
+			if r.watched >= registry.DefaultHeartbeatInterval && leads > partitions/n+2 {
 				return false
 			}
 		}
