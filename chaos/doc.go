@@ -5,8 +5,7 @@
 //	judge    whether the guarantees allow them; it is itself given histories that it must reject
 //	rejudge  a program that judges a kept run again
 //
-// The scenarios are rows of a table (TestMatrix), a small fleet in this process with all faults
-// at once (TestEverythingAtOnce), and whole processes with random faults
+// The scenarios are rows of a table (TestMatrix), and whole processes with random faults
 // (TestEverythingAtRandom). TestMutants weakens the code in known ways, and demands that a check
 // fails.
 package chaos

@@ -10,21 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The random engine of the storm and of the soak. What is drawn depends on the seed alone.
+// The random engine of the soak. What is drawn depends on the seed alone.
 
 // A chance is a fault that may happen at any time, and how often compared with the others.
-type chance[On, Result any] struct {
+type chance struct {
 	name   string
 	weight int
-	do     func(on On) Result
+	do     func(s *soak) int
 }
 
 // play has faults happen in random order, each as often as its weight says; then anew while more
 // says so.
-func play[On, Result any](rnd *rand.Rand, faults []chance[On, Result], more func() bool, happen func(f chance[On, Result])) {
-	var deck []chance[On, Result]
+func play(rnd *rand.Rand, faults []chance, more func() bool, happen func(f chance)) {
+	var deck []chance
 	for _, f := range faults {
-		deck = append(deck, slices.Repeat([]chance[On, Result]{f}, f.weight)...)
+		deck = append(deck, slices.Repeat([]chance{f}, f.weight)...)
 	}
 	for again := true; again; again = more() {
 		rnd.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })

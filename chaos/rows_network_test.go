@@ -22,8 +22,6 @@ import (
 // the proxies: tc and its netem, with which packets proper are lost, need a kernel of one's own.
 var networkRows = []row{
 	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(&deleteDelayed{}, (*environment).refusedWhatCameLate)},
-	{10, "FenceRefusesAHundred", false, 0, nil, fenceRefusesAHundred},
-	{10, "WitnessRefusesAHundred", false, 0, nil, witnessRefusesAHundred},
 
 	{11, "EvictionsReplyLost", false, 60, smallBatches, under(&batchesLost{lose: (*harness.Proxy).LoseReply, times: 5}, (*environment).countedOnce)},
 	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(&batchesLost{lose: (*harness.Proxy).LoseReplySilently, times: 2}, (*environment).countedOnce)},

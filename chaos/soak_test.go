@@ -44,7 +44,7 @@ type soak struct {
 }
 
 // soakFaults return how often they were met.
-var soakFaults = []chance[*soak, int]{
+var soakFaults = []chance{
 	{"the leader stops past its lease", 1, func(s *soak) int { return s.stopped(s.Leader(), harness.LeaseTTL*3/2) }},
 	{"a replica stops for a TTL", 1, func(s *soak) int { return s.stopped(s.someone(), harness.TTL*6/5) }},
 	{"the leader is killed", 1, func(s *soak) int {
@@ -168,7 +168,7 @@ func everythingAtRandom(w *environment) {
 	w.Spread(harness.Some(0, w.Fleet.Len()))
 	w.Listened()
 	w.Traffic.Start(w.Environment)
-	play(w.Rand, soakFaults, func() bool { return time.Now().Before(until) }, func(f chance[*soak, int]) {
+	play(w.Rand, soakFaults, func() bool { return time.Now().Before(until) }, func(f chance) {
 		w.T.Log(f.name)
 		s.loadIsReplaced()
 		n := f.do(s)

@@ -276,7 +276,7 @@ func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 func TestManyThatHaveMovedAreClosedWithFewMessages(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
-		const many = 10_000
+		const many = 3_000
 		r1, r2 := w.start("r1"), w.start("r2")
 		older, newer := make([]*socket, many), make([]*socket, many)
 		for i := range older {

@@ -45,7 +45,6 @@ const (
 	envTTL       = "ROLLCALL_TTL"
 	envParts     = "ROLLCALL_PARTITIONS"
 	envShare     = "ROLLCALL_SHARE" // of Redis' time for sweeps; 0: the default
-	envAlone     = "ROLLCALL_ALONE" // not empty: it embeds the registry alone
 )
 
 // leaseTTL is of the replicas' leases.
@@ -127,9 +126,7 @@ func runReplica(id string) error {
 	go func() {
 		g := pool.New().WithContext(ctx).WithCancelOnError()
 		g.Go(r.Run)
-		if os.Getenv(envAlone) == "" {
-			g.Go(j.Run)
-		}
+		g.Go(j.Run)
 		ended <- g.Wait()
 	}()
 	h := &holder{

@@ -36,12 +36,7 @@ func BatchesOf(l registry.Layout) func(proxy.Request) bool {
 }
 
 // IsTick matches ticks of the witness.
-func IsTick(r proxy.Request) bool { return TicksOf(KeyNames)(r) }
-
-// TicksOf is IsTick for other key names.
-func TicksOf(l registry.Layout) func(proxy.Request) bool {
-	return func(r proxy.Request) bool { return r.On(l.Witness()) }
-}
+func IsTick(r proxy.Request) bool { return r.On(KeyNames.Witness()) }
 
 // IsBeat matches beats.
 func IsBeat(r proxy.Request) bool { return Named(r) == "beat" }

@@ -1,10 +1,13 @@
 package harness
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sourcegraph/conc/pool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard"
@@ -18,9 +21,20 @@ import (
 func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	m := NewMember(t, server, 400*time.Millisecond,
-		registry.Config{Instance: "a", HeartbeatInterval: memberInterval, HeartbeatTTL: memberTTL, Drain: time.Second},
-		janitor.Config{Interval: memberInterval, LeaseTTL: 4 * time.Second, RedisShare: 1})
+	p := NewProxy(t, server.Addr())
+	data, control := Clients(p.Addr(), 400*time.Millisecond)
+	reg, err := registry.New(registry.Config{
+		Client: data, Control: control, Instance: "a", HeartbeatInterval: time.Second, HeartbeatTTL: 3 * time.Second, Drain: time.Second,
+	})
+	require.NoError(t, err)
+	sweeps, err := janitor.New(janitor.Config{
+		Client: data, Control: control, Registry: reg, Interval: time.Second, LeaseTTL: 4 * time.Second, RedisShare: 1,
+	})
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	both := pool.New().WithContext(ctx).WithCancelOnError()
+	both.Go(reg.Run)
+	both.Go(sweeps.Run)
 	named := func(name string) func(proxy.Request) bool {
 		return func(r proxy.Request) bool { return Named(r) == name }
 	}
@@ -33,30 +47,29 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 		"boot": named("boot"), "beat": IsBeat, "register": IsRegister, "heal": IsHeal, "release": IsRelease, "goodbye": named("goodbye"),
 		"tick": IsTick, "open": opens, "batch": IsBatch, "acquire": IsAcquire, "renewal": isRenewal, "resignation": isResignation, "lease": IsLeaseCall,
 	} {
-		calls[name] = m.Proxy.Answers(match)
+		calls[name] = p.Answers(match)
 	}
 	dead := server.Client()
 	require.NoError(t, dead.HSet(t.Context(), KeyNames.Registry(), "1", "dead").Err())
 	require.NoError(t, dead.SAdd(t.Context(), KeyNames.Roster(), "dead").Err())
-	gone := m.Register("2", Nobody)
+	gone := reg.Register("2", Nobody)
 	require.NoError(t, gone.Wait(t.Context()))
 	gone.Release()
-	kept := m.Register("3", Nobody)
+	kept := reg.Register("3", Nobody)
 	require.NoError(t, kept.Wait(t.Context()))
 	require.True(t, Becomes(func() bool {
 		_ = dead.HDel(t.Context(), KeyNames.Registry(), "3").Err() // until it is healed
-		return m.Proxy.Verdicts()["DONE"] > 0 && len(calls["heal"].Counts()) > 0
+		return p.Verdicts()["DONE"] > 0 && len(calls["heal"].Counts()) > 0
 	}))
 	kept.Release()
-	m.Leave()
-	<-m.Ended
-	require.NoError(t, m.Err)
+	leave()
+	require.NoError(t, errors.Join(both.Wait(), data.Close(), control.Close()))
 	for name, s := range calls {
 		require.NotEmpty(t, s.Counts(), name)
 	}
-	require.Equal(t, calls["batch"].Counts(), m.Proxy.Verdicts())
-	require.Zero(t, m.Proxy.Unanswered())
-	require.Zero(t, m.Proxy.NotUnderstood())
+	require.Equal(t, calls["batch"].Counts(), p.Verdicts())
+	require.Zero(t, p.Unanswered())
+	require.Zero(t, p.NotUnderstood())
 }
 
 func TestVerdictIsCountedThoughTheReplicaNeverHearsIt(t *testing.T) {

@@ -13,9 +13,8 @@
 //	v := judge.Judge(h, e.Facts(e.Alive(nil)))
 //
 // Each [Replica] connects through a [Proxy] of its own, and takes orders at [Failpoints]. A
-// [LoadProcess] is a process of the registry package without sockets, for volume; a [Member] is one
-// in the test's own process, for tests that need many. Environment records every socket, outage and
-// death ([Environment.Facts]).
+// [LoadProcess] is a process of the registry package without sockets, for volume. Environment
+// records every socket, outage and death ([Environment.Facts]).
 //
 // A test binary that starts load processes becomes one itself if [AsLoadProcess] is set: its
 // TestMain then calls [RunLoad].

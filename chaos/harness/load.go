@@ -11,10 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -181,3 +183,16 @@ func RunLoad(id string) error {
 	}
 	return orders.Err()
 }
+
+// Clients do not retry: each answer belongs to one question. within is every deadline; 0: the
+// usual.
+func Clients(addr string, within time.Duration) (data, control *redis.Client) {
+	o := &redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		DialTimeout: within, ReadTimeout: within, WriteTimeout: within, PoolTimeout: within,
+	}
+	return redis.NewClient(o), redis.NewClient(lease.Options(o))
+}
+
+// Nobody is a socket that nobody minds.
+var Nobody = registry.Socket{Close: func() error { return nil }}
