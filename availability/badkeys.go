@@ -41,6 +41,11 @@ func (m *Mirror) badKey(kind, outcome string, count int, was any, where ...strin
 		"key", kind, "outcome", outcome, "count", count, "was", was, "where", where[:min(len(where), driftNamed)])
 }
 
+// tooLong counts members that a script removed, as the mirror cannot have written them.
+func (m *Mirror) tooLong(key string, removed int) {
+	m.badKey(strings.TrimPrefix(key, m.keys.Prefix), rebuilt, removed, "members, as they are too long", key)
+}
+
 var errKept = errors.New("availability: a key is of another type and may be somebody's: " +
 	"move it, or choose another prefix")
 

@@ -217,13 +217,32 @@ func TestASnapshotThatNobodyComputedIsNotServed(t *testing.T) {
 	})
 }
 
-func TestAFieldThatSomebodyMadeLargeIsNotReadAtEachTick(t *testing.T) {
+func TestWhatSomebodyMadeLargeIsNotReadWhole(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		for key, field := range map[string]string{r.keys.noted(): heartbeatsAt, r.keys.fed(): "skew"} {
-			require.NoError(t, r.client.HSet(t.Context(), key, field, strings.Repeat("x", 2*mostReply)).Err())
+		r, ctx := newRig(t, w, workforce()), t.Context()
+		r.seeded()
+		r.listening(time.Hour)
+		large := strings.Repeat("x", 2*mostReply)
+		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), large).Err())
+		for range 2 { // the first read removes it
+			found, err := r.FindAvailable(ctx, 0)
+			require.NoError(t, err)
+			require.Equal(t, FromValkey, found.From)
+			require.Len(t, found.Value, 2)
+			require.False(t, r.client.SIsMember(ctx, r.keys.online(), large).Val())
 		}
-		require.NoError(t, newFeed(r.Mirror).tell(t.Context(), take, time.Time{}))
+		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues("mitras:online", rebuilt)), 0)
+		for key, field := range map[string]string{r.keys.noted(): heartbeatsAt, r.keys.fed(): "skew"} {
+			require.NoError(t, r.client.HSet(ctx, key, field, large).Err())
+		}
+		require.NoError(t, newFeed(r.Mirror).tell(ctx, take, time.Time{}))
+		require.NoError(t, r.client.Set(ctx, r.keys.seeded(), large, 0).Err())
+		for range 2 * tripsAfter {
+			count, err := r.CountOnline(ctx)
+			require.NoError(t, err)
+			require.Equal(t, FromPostgres, count.From)
+		}
+		require.Equal(t, "closed", r.Health().Redis)
 	})
 }
 

@@ -35,7 +35,7 @@ for i = 5, 8, 3 do
 end
 local certified
 if is[4] == 'string' then
-  certified = string.find(redis.call('GET', seeded), '^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$')
+  certified = string.find(redis.call('GETRANGE', seeded, 0, 24), '^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ$')
   if not certified then bad[#bad + 1], is[4] = 4, 'no time' end
 end
 if is[7] == 'string' then

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // An Origin is where an answer came from.
@@ -190,6 +188,11 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 		}
 		for ; len(page) >= 2; page = page[2:] {
 			sessions, _ := strconv.Atoi(page[0])
+			if sessions < 0 {
+				removed, _ := strconv.Atoi(page[1])
+				m.tooLong(m.keys.online(), removed)
+				continue
+			}
 			for id := range strings.SplitSeq(page[1], "\n") {
 				if !seen[id] {
 					seen[id] = true
@@ -211,10 +214,8 @@ func (m *Mirror) scanAvailable(ctx context.Context, s Settings, limit int) ([]Av
 func (m *Mirror) CountOnline(ctx context.Context) (Answer[int], error) {
 	return read(ctx, m, "count_online", func(ctx context.Context) (int, error) {
 		pipe := m.rdb.TxPipeline()
-		whole, count := pipe.Get(ctx, m.keys.seeded()), pipe.SCard(ctx, m.keys.online())
-		if _, err := pipe.Exec(ctx); errors.Is(err, redis.Nil) {
-			return 0, errUnseeded
-		} else if err != nil {
+		whole, count := pipe.GetRange(ctx, m.keys.seeded(), 0, int64(len(isoMS))), pipe.SCard(ctx, m.keys.online())
+		if _, err := pipe.Exec(ctx); err != nil {
 			return 0, err
 		}
 		if parseSeen(whole.Val()).IsZero() {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -19,40 +18,29 @@ var errEmptySource = errors.New(
 // driftNamed limits the mitras logged per kind. All are counted.
 const driftNamed = 20
 
-const scanOf = 1000
-
 // A caller makes a call to Redis, which may have to wait for its turn.
 type caller func(ctx context.Context, f func(ctx context.Context) error) error
 
 func directly(ctx context.Context, f func(ctx context.Context) error) error { return f(ctx) }
 
-// reconciliation compares both ways. It reads Redis first and the source later, so a mitra that is
-// only in Redis cannot be a change under way.
+// reconciliation compares both ways, page by page.
 type reconciliation struct {
 	*Mirror
 	mode string // compare; heal: differences are work, not drift; newer: of a writer or the feed
 	call caller
 
-	inRedis map[string]string // id -> version, or ""
-	states  int
-	found   map[string]int
+	states int
+	found  map[string]int
 }
 
 func (m *Mirror) reconciliation(mode string, call caller) *reconciliation {
-	return &reconciliation{Mirror: m, mode: mode, call: call, inRedis: map[string]string{}, found: map[string]int{}}
+	return &reconciliation{Mirror: m, mode: mode, call: call, found: map[string]int{}}
 }
 
 func (r *reconciliation) run(ctx context.Context) error {
-	if err := r.readRedis(ctx); err != nil {
-		return err
-	}
-	had := len(r.inRedis)
 	differing, err := r.comparePages(ctx)
 	if err != nil {
 		return err
-	}
-	if r.states == 0 && had > 0 {
-		return errEmptySource
 	}
 	if r.mode == compare && len(differing) > 0 {
 		// A writer or the feed may be about to deliver them. Only what neither delivers is drift.
@@ -72,28 +60,7 @@ func (r *reconciliation) run(ctx context.Context) error {
 	return r.removeUnknowns(ctx)
 }
 
-// readRedis removes members that are too long for the mirror to have written them.
-func (r *reconciliation) readRedis(ctx context.Context) error {
-	for _, key := range []string{r.keys.online(), r.keys.deactivated(), r.keys.version()} {
-		read := func(ctx context.Context, cursor string) ([]string, error) {
-			return scanScript.Run(ctx, r.rdb, []string{key}, cursor, scanOf).StringSlice()
-		}
-		for page, err := range r.scan(ctx, r.call, 1, read) {
-			if err != nil {
-				return fmt.Errorf("availability: read the mirror: %w", err)
-			}
-			if removed, _ := strconv.Atoi(page[0]); removed > 0 {
-				r.badKey(strings.TrimPrefix(key, r.keys.Prefix), rebuilt, removed, "members, as they are too long", key)
-			}
-			for page = page[1:]; len(page) >= 2; page = page[2:] {
-				r.inRedis[page[0]] = page[1]
-			}
-		}
-	}
-	return nil
-}
-
-// comparePages returns states to look at again, and removes all states from inRedis.
+// comparePages returns states to look at again.
 func (r *reconciliation) comparePages(ctx context.Context) (again []State, err error) {
 	for after := ""; ; {
 		states, err := r.source.Page(ctx, after, applyOf)
@@ -107,7 +74,6 @@ func (r *reconciliation) comparePages(ctx context.Context) (again []State, err e
 		r.states += len(states)
 		of := map[string]State{}
 		for _, s := range states {
-			delete(r.inRedis, s.ID)
 			of[s.ID] = s
 		}
 		unequal, err := r.bring(ctx, r.mode, states)
@@ -169,37 +135,65 @@ func (r *reconciliation) settle(ctx context.Context, found []unequal) (brought i
 	return brought, err
 }
 
-// removeUnknowns removes mitras that the source does not know. New ones that a page missed have a
-// state by now.
+// removeUnknowns removes what the source does not know, and members that are too long for the
+// mirror to have written them. However many there are, it has one page of them in memory.
 func (r *reconciliation) removeUnknowns(ctx context.Context) error {
-	for part := range slices.Chunk(slices.Sorted(maps.Keys(r.inRedis)), applyOf) {
-		states, err := r.source.States(ctx, part)
-		if err != nil {
-			return fmt.Errorf("availability: read states: %w", err)
+	for _, key := range []string{r.keys.version(), r.keys.online(), r.keys.deactivated()} {
+		read := func(ctx context.Context, cursor string) ([]string, error) {
+			return scanScript.Run(ctx, r.rdb, []string{key, r.keys.version()}, cursor, applyOf).StringSlice()
 		}
-		for _, s := range states {
-			delete(r.inRedis, s.ID)
-		}
-		var args []any
-		for _, id := range part {
-			if version, still := r.inRedis[id]; still {
-				args = append(args, id, version)
-				r.drifted(Unknown, id)
+		for page, err := range r.scan(ctx, r.call, 1, read) {
+			if err != nil {
+				return fmt.Errorf("availability: read the mirror: %w", err)
+			}
+			if removed, _ := strconv.Atoi(page[0]); removed > 0 {
+				r.tooLong(key, removed)
+			}
+			versions := map[string]string{}
+			for page = page[1:]; len(page) >= 2; page = page[2:] {
+				versions[page[0]] = page[1]
+			}
+			if err := r.removeUnknown(ctx, versions); err != nil {
+				return err
 			}
 		}
-		if len(args) == 0 {
-			continue
+	}
+	return nil
+}
+
+// removeUnknown takes versions, or "", by id. They were read before the source is asked, so a mitra
+// that is only in Redis cannot be a change under way.
+func (r *reconciliation) removeUnknown(ctx context.Context, versions map[string]string) error {
+	if len(versions) == 0 {
+		return nil
+	}
+	if r.states == 0 {
+		return errEmptySource
+	}
+	states, err := r.source.States(ctx, slices.Collect(maps.Keys(versions)))
+	if err != nil {
+		return fmt.Errorf("availability: read states: %w", err)
+	}
+	for _, s := range states {
+		delete(versions, s.ID)
+	}
+	if len(versions) == 0 {
+		return nil
+	}
+	var args []any
+	for id, version := range versions {
+		args = append(args, id, version)
+		r.drifted(Unknown, id)
+	}
+	err = r.call(ctx, func(ctx context.Context) error {
+		left, err := removeScript.Run(ctx, r.rdb, r.keys.all(), args...).StringSlice()
+		for ; len(left) >= 3; left = left[3:] {
+			r.badKey(left[0], kept, 1, left[2], left[1])
 		}
-		err = r.call(ctx, func(ctx context.Context) error {
-			left, err := removeScript.Run(ctx, r.rdb, r.keys.all(), args...).StringSlice()
-			for ; len(left) >= 3; left = left[3:] {
-				r.badKey(left[0], kept, 1, left[2], left[1])
-			}
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("availability: remove unknowns: %w", err)
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("availability: remove unknowns: %w", err)
 	}
 	return nil
 }

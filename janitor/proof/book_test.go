@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,6 +244,23 @@ func TestAFormerLeaderWritesNothing(t *testing.T) {
 }
 
 // A write of an ended chain that lands late revives nothing.
+func TestNotesThatSomebodyMadeLargeAreNotRead(t *testing.T) {
+	w := newWorld(t)
+	open := func() *proof.Book {
+		book, err := proof.Open(t.Context(), w, w.options)
+		require.NoError(t, err)
+		return book
+	}
+	require.NoError(t, open().Note(t.Context(), map[string]string{"note": "ours", "large": strings.Repeat("x", 1<<20)}))
+	require.Equal(t, "ours", open().State("note"))
+	require.Empty(t, open().State("large"))
+	for i := range 1000 {
+		w.server.HSet("state", fmt.Sprint(i), "junk")
+	}
+	w.later(time.Minute)
+	require.Empty(t, open().State("note"))
+}
+
 func TestALateWriteEndsNoNewerChain(t *testing.T) {
 	w := newWorld(t)
 	w.pass1("a")

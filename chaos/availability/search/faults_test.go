@@ -397,7 +397,10 @@ func (w *world) staysAway() {
 	// Heartbeats may have become required a moment ago: every replica has to hear that it is longer,
 	// also where Redis has lost since when.
 	w.advance(time.Hour)
-	w.rdb.HSetNX(context.Background(), "availability:offline", "not_required", time.Now().Add(-3*time.Hour).UnixMilli())
+	w.until("it is a hash", time.Minute, func() bool { // until a moment ago it may have been another type
+		return w.rdb.HSet(context.Background(), "availability:offline", "not_required",
+			time.Now().Add(-3*time.Hour).UnixMilli()).Err() == nil
+	})
 	begun := time.Now()
 	w.until("replicas have looked", time.Minute, func() bool {
 		return !slices.ContainsFunc(w.replicas, func(r *replica) bool { return !r.Health().LookedAt.After(begun) })
