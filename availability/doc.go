@@ -42,8 +42,11 @@
 //   - While neither a writer nor the feed reaches Redis, readers see old states.
 //   - If another writer changes one of a reroute's two mitras at the same moment, readers see the
 //     session with both mitras or with neither, for milliseconds or at worst a Tick.
+//   - More than 250,000 mitras online are read from the source.
 //   - Heartbeats that Redis loses are lost. The witness notices: nobody is judged before
 //     stale_after has passed. The source's heartbeats are up to HeartbeatInterval old.
+//   - If the source loses the commit that set a mitra offline, its earlier heartbeats in Redis are
+//     gone as well.
 //   - A mitra whose judgement is reversed was offline in Postgres for the length of that commit.
 //   - After BeatNotOnline an app must go online again.
 //   - Differences of a second or more between Redis' clock and the source's are corrected, as the

@@ -7,10 +7,12 @@
 -- ARGV[5] how many mitras of the page to return, the least busy first; 0: all
 -- Result: strings: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per
 --   line: a single string costs a quarter of a list; and '-1' with the number of members removed. Or
---   the error UNSEEDED.
+--   the error UNSEEDED, also if there are more members than a caller has memory for.
 -- Most of the work is done here, so it does as little as it can per mitra: see start in heard.lua
 -- for the strings that look like numbers.
-if not whole() then return redis.error_reply('UNSEEDED the mirror is not whole') end
+if not whole() or redis.call('SCARD', online) > 250000 then
+  return redis.error_reply('UNSEEDED the mirror is not whole')
+end
 local now, most, stale, limit = nowms(), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local cutoff = stale > 0 and listened(KEYS[5], now) >= stale and iso(now - stale)
 local latest = cutoff and iso(now + ahead) -- most malformed values sort after this or before cutoff

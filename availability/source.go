@@ -113,7 +113,8 @@ type Source interface {
 	// SetActive also revokes a deactivated mitra's sign-in sessions, in the same transaction.
 	SetActive(ctx context.Context, id string, active bool) (State, error)
 	// Accept gives a searching session to a mitra with fewer than most sessions, and fewer than the
-	// setting now allows. Sessions are counted in their own table.
+	// setting now allows. Sessions are counted in their own table. The states of these four have no
+	// Seen.
 	Accept(ctx context.Context, session, mitra string, most int) (Session, []State, error)
 	// End ends a session with a status such as completed, ended, cancelled, expired. ErrStatus.
 	End(ctx context.Context, session, status string) (Session, []State, error)

@@ -188,3 +188,21 @@ func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
 }
+
+func TestALockedTableOfStatusConcernsNoSession(t *testing.T) {
+	t.Parallel()
+	w, ctx := setup(t), t.Context()
+	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
+	tx := w.begin()
+	_, err := tx.Exec(ctx, "LOCK TABLE mitra_online_status IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	_, states, err := w.src.Accept(ctx, session, a, 1)
+	require.NoError(t, err)
+	require.Equal(t, []availability.State{{ID: a, Version: 2, Active: true, Sessions: 1}}, states)
+	_, _, err = w.src.Reroute(ctx, session, b, 1)
+	require.NoError(t, err)
+	_, _, err = w.src.End(ctx, session, "completed")
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(ctx))
+	w.requireTruth()
+}

@@ -463,8 +463,11 @@ BEGIN
      WHERE c.id = session
        AND (c.status, c.mitra_id) IS DISTINCT FROM (coalesce(want, c.status), coalesce(mitra, c.mitra_id));
   END IF;
-  RETURN QUERY SELECT outcome, coalesce(want, present)::text, v FROM (SELECT) AS once
-    LEFT JOIN mitra_availability_state v ON v.mitra_id IN (holder, mitra);
+  -- Without seen: a lock on all of mitra_online_status, as of an ALTER TABLE, concerns no session.
+  RETURN QUERY SELECT outcome, coalesce(want, present)::text, CASE WHEN a.mitra_id IS NOT NULL THEN
+      ROW (a.mitra_id, a.version, a.is_online, a.is_active, greatest(a.active_sessions, 0), a.changed_xid, NULL,
+        CASE WHEN NOT a.is_online THEN a.judged_at - interval '1 second' END)::mitra_availability_state END
+    FROM (SELECT) AS once LEFT JOIN mitra_availability a ON a.mitra_id IN (holder, mitra);
 END $$;
 
 -- Heartbeats come in batches, each stored if it is newer. A row that somebody is changing is left

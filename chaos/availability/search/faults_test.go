@@ -125,6 +125,7 @@ func (w *world) endConnections() {
 
 // crash kills one of PostgreSQL's processes. It recovers, and has lost what was committed last.
 func (w *world) crash() {
+	w.voidSigns() // that a mitra went offline may get lost, and its heartbeats in Redis have gone with it
 	ctx := context.Background()
 	conn, err := w.db.Acquire(ctx)
 	if err != nil {
@@ -164,6 +165,7 @@ func (w *world) sourceIsBack() {
 }
 
 func (w *world) restartSource() {
+	w.voidSigns() // as in a crash
 	w.pg.Restart()
 	w.admin.Reset()
 	w.sourceIsBack()
@@ -239,6 +241,7 @@ func (w *world) failOver() {
 	if w.data == "" {
 		return
 	}
+	w.voidSigns() // as in a crash
 	w.discard(w.pg.RestartOn(w.data))
 	w.admin.Reset()
 	w.copied = false // it may not be there, or half of it
@@ -290,14 +293,18 @@ var shared = []struct{ key, is string }{
 var structures = map[string]bool{"mitras:online": true, "mitras:deactivated": true, "mitras:version": true}
 
 // types put a value of each type in the place of a key.
-var types = map[string]func(ctx context.Context, p redis.Pipeliner, key string){
-	"string": func(ctx context.Context, p redis.Pipeliner, key string) { p.Set(ctx, key, "x", 0) },
-	"list":   func(ctx context.Context, p redis.Pipeliner, key string) { p.LPush(ctx, key, "x") },
-	"set":    func(ctx context.Context, p redis.Pipeliner, key string) { p.SAdd(ctx, key, "x") },
-	"zset":   func(ctx context.Context, p redis.Pipeliner, key string) { p.ZAdd(ctx, key, redis.Z{Member: "x"}) },
-	"hash":   func(ctx context.Context, p redis.Pipeliner, key string) { p.HSet(ctx, key, "x", "1") },
-	"stream": func(ctx context.Context, p redis.Pipeliner, key string) {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"x", "1"}})
+var types = map[string]func(ctx context.Context, p redis.Pipeliner, key, value string){
+	"string": func(ctx context.Context, p redis.Pipeliner, key, value string) { p.Set(ctx, key, value, 0) },
+	"list":   func(ctx context.Context, p redis.Pipeliner, key, value string) { p.LPush(ctx, key, value) },
+	"set":    func(ctx context.Context, p redis.Pipeliner, key, value string) { p.SAdd(ctx, key, value) },
+	"zset": func(ctx context.Context, p redis.Pipeliner, key, value string) {
+		p.ZAdd(ctx, key, redis.Z{Member: value})
+	},
+	"hash": func(ctx context.Context, p redis.Pipeliner, key, value string) {
+		p.HSet(ctx, key, value, "1", "x", value)
+	},
+	"stream": func(ctx context.Context, p redis.Pipeliner, key, value string) {
+		p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"x", value}})
 	},
 }
 
@@ -308,8 +315,12 @@ func (w *world) ofMitra() (key, id string) {
 	return []string{heartbeatKey, capacityKey, unheardKey}[w.rng.IntN(3)] + id, id
 }
 
-// poison puts a value of any type in the place of any key.
+// poison puts a value of any type and size in the place of any key.
 func (w *world) poison() {
+	value := "x"
+	if w.chance(1, 3) {
+		value = strings.Repeat(value, mostReply)
+	}
 	kind := typeNames[w.rng.IntN(len(typeNames))]
 	key, id := w.ofMitra()
 	if w.chance(1, 2) {
@@ -317,11 +328,11 @@ func (w *world) poison() {
 		key, id = one.key, ""
 		w.all = w.all || structures[one.key] && one.is == kind
 	}
-	w.say("  %s is a %s", key, kind)
+	w.say("  %s is a %s of %d bytes", key, kind, len(value))
 	w.mayLose(key, id)
 	_, err := w.rdb.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
 		p.Del(context.Background(), key)
-		types[kind](context.Background(), p, key)
+		types[kind](context.Background(), p, key, value)
 		return nil
 	})
 	if err != nil {

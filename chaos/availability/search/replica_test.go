@@ -19,6 +19,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
+	"github.com/rollcall-redis/rollcall/internal/replies"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -34,6 +35,8 @@ const (
 	sweptEvery = 10 * time.Minute
 	leaseTTL   = time.Second
 	beatEvery  = 200 * time.Millisecond // of the janitors: one whose beat is lost does not sweep
+	// mostReply bounds replies (bytes), as in the program: a larger one ends the connection.
+	mostReply = 1 << 20
 	// roomy is a pool that nobody waits for, and that never thinks that the server is gone for good.
 	roomy = 200
 )
@@ -117,7 +120,7 @@ func (w *world) client(l *line, control bool) *redis.Client {
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = most, most, most, most
 		o = lease.Options(o)
 	}
-	o.Dialer, o.DialerRetries, o.PoolSize, o.PipelinePoolSize = l.dial, 1, roomy, -1
+	o.Dialer, o.DialerRetries, o.PoolSize, o.PipelinePoolSize = replies.Bounding(l.dial, mostReply), 1, roomy, -1
 	c := redis.NewClient(o)
 	c.AddHook(l)
 	return c
