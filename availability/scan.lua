@@ -12,7 +12,7 @@ for i = 1, #page[2], step do
   local name, value = page[2][i], hash and page[2][i + 1] or ''
   if #name > 64 or #value > 64 then
     out[2] = out[2] + redis.call(hash and 'HDEL' or 'SREM', KEYS[1], name)
-  elseif hash or redis.call('HEXISTS', KEYS[2], name) == 0 then
+  elseif hash or redis.call('HSTRLEN', KEYS[2], name) == 0 then
     out[#out + 1], out[#out + 2] = name, value
   end
 end

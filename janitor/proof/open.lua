@@ -6,9 +6,10 @@ local longest, most = 8192, 1000
 local time = redis.call('TIME')
 local out = { string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)),
   redis.call('HGET', KEYS[1], 'since') or '' }
-for _, field in ipairs(redis.call('HLEN', KEYS[2]) <= most and redis.call('HKEYS', KEYS[2]) or {}) do
-  if #field <= longest and redis.call('HSTRLEN', KEYS[2], field) <= longest then
-    out[#out + 1], out[#out + 2] = field, redis.call('HGET', KEYS[2], field)
+local fields = redis.call('HLEN', KEYS[2]) <= most and redis.call('HGETALL', KEYS[2]) or {}
+for i = 1, #fields, 2 do
+  if #fields[i] <= longest and #fields[i + 1] <= longest then
+    out[#out + 1], out[#out + 2] = fields[i], fields[i + 1]
   end
 end
 return out
