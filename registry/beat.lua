@@ -15,4 +15,7 @@ elseif ARGV[10] == '1' then
 end
 local rights = may('SADD', KEYS[2], 'x') and may('SREM', KEYS[2], 'x') and may('HGET', KEYS[6], 'x') and may('HSET', KEYS[6], 'x', 'x')
 if ARGV[4] == '1' then rights = rights and may('SADD', KEYS[3], 'x') and may('SREM', KEYS[3], 'x') end
-return reply((rights and 0 or 1) + (may('PUBLISH', ARGV[8] .. KEYS[1], 'x') and 0 or 2), nil, lost)
+local tells = may('PUBLISH', ARGV[8] .. KEYS[1], 'x')
+-- An owner that does not hear this itself listens at another server, or not at all.
+if tells then publish(ARGV[1], '/') end
+return reply((rights and 0 or 1) + (tells and 0 or 2), nil, lost)

@@ -147,7 +147,85 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return b.HGet(ctx, k.Registry(), "new").Val() == r.Instance() && len(r.Status().Failing) == 0
 			}, 30*time.Second, time.Millisecond)
+			listens(t, b, k.Heartbeat(r.Instance()))
 		})
+	}
+}
+
+// listens waits until somebody hears what is published at a server.
+func listens(t *testing.T, at *redis.Client, channel string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return at.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 },
+		30*time.Second, time.Millisecond, "it listens there")
+}
+
+// An owner that does not hear its own beats hears no questions either. It says so, and subscribes
+// anew, although its connection lives and answers pings.
+func TestAnOwnerThatDoesNotHearItselfSubscribesAnew(t *testing.T) {
+	t.Parallel()
+	ctx, srv := t.Context(), redistest.Start(t)
+	admin := srv.Client()
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "o", "on", "nopass", "~*", "+@all", "&*").Err())
+	opt := srv.Options()
+	opt.Username, opt.Password = "o", "x"
+	var listener atomic.Pointer[conn]
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dialed, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return &conn{Conn: dialed, listener: &listener}, err
+	}
+	r, _ := runsWith(t, opt, opt)
+	channel := r.Layout().Heartbeat(r.Instance())
+	eventually := func(cond func() bool, what string) {
+		t.Helper()
+		require.Eventually(t, cond, 30*time.Second, time.Millisecond, what)
+	}
+	do := func(args ...any) { t.Helper(); require.NoError(t, admin.Do(ctx, args...).Err()) }
+	for name, fail := range map[string]func(){
+		"the server ends the connection": func() { do("CLIENT", "KILL", "TYPE", "pubsub") },
+		"the server pauses":              func() { do("CLIENT", "PAUSE", "1500", "ALL") },
+		"messages do not arrive": func() {
+			listener.Load().deaf.Store(true)
+			eventually(func() bool { return r.Status().Failing["listen"] != "" }, "it notices")
+		},
+		"the user may not subscribe": func() {
+			do("ACL", "SETUSER", "o", "-subscribe")
+			do("CLIENT", "KILL", "TYPE", "pubsub")
+			eventually(func() bool { return r.Status().Failing["listen"] != "" }, "it notices")
+			do("ACL", "SETUSER", "o", "+subscribe")
+		},
+		"the user may not use the channel": func() {
+			do("ACL", "SETUSER", "o", "resetchannels", "&other")
+			eventually(func() bool { return admin.PubSubNumSub(ctx, channel).Val()[channel] == 0 }, "it may not")
+			do("ACL", "SETUSER", "o", "&*")
+		},
+	} {
+		listens(t, admin, channel)
+		fail()
+		listens(t, admin, channel)
+		eventually(func() bool { return len(r.Status().Failing) == 0 }, name)
+	}
+}
+
+// conn is a connection on which messages may not arrive.
+type conn struct {
+	net.Conn
+	listener *atomic.Pointer[conn]
+	deaf     atomic.Bool
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "\r\nsubscribe\r\n") {
+		c.listener.Store(c)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.deaf.Load() || !strings.Contains(string(p[:n]), "\r\nmessage\r\n") {
+			return n, err
+		}
 	}
 }
 

@@ -216,7 +216,9 @@ func (r *Registry) told(ctx context.Context, words []string) {
 	switch {
 	case !disputed:
 		r.table.noticed("", words)
-	case len(words) < 2:
+	case len(words) < 2: // a beat of this owner
+		r.heard = time.Now()
+		r.recovered("listen")
 	case words[1] == heardWord:
 		r.table.noticed(other, words[2:])
 	default:

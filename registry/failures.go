@@ -19,7 +19,7 @@ func (r *Registry) fail(op string, err error, n int) {
 	}
 	r.metrics.failures.WithLabelValues(op).Add(float64(n))
 	r.failing[op] = err
-	r.restoring.owed = true
+	r.restoring.owed = r.restoring.owed || op != "listen"
 	refusal := refused(err)
 	if r.logged[refusal] != "" {
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/subscribe"
 	"github.com/rollcall-redis/rollcall/internal/together"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
@@ -19,6 +20,8 @@ const (
 	// formerMost is how often in a row Client may look as if at a former primary before Control does.
 	formerMost = 3
 	endOfTime  = 999_999_999_999_999 // ms
+	// deafAfter is how long a beat's message to its own owner may take.
+	deafAfter = time.Second
 )
 
 // Bits in a beat's reply of what this user may not do; see beat.lua.
@@ -26,6 +29,8 @@ const (
 	noKeeping = 1 << iota
 	noTelling
 )
+
+var errDeaf = errors.New("its own messages do not arrive; subscribing anew")
 
 // missing returns what this user may not do, nil if nothing.
 func missing(count int) error {
@@ -61,6 +66,7 @@ func (r *Registry) beats(ctx context.Context) error {
 			r.endIfReplaced(err)
 		}
 		r.retry()
+		r.renewIfDeaf()
 		r.tellReconciled()
 		if !wait.For(ctx, r.others.Turns(interval/10)) {
 			return nil
@@ -72,6 +78,7 @@ func (r *Registry) beats(ctx context.Context) error {
 func (r *Registry) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.cfg.HeartbeatInterval/2, 2*time.Second))
 	defer cancel()
+	sent := time.Now()
 	r.mu.Lock()
 	booted, before := r.boot != "", r.table.batches
 	stands := r.table.count[standing] > 0 && before%2 == 0
@@ -133,6 +140,9 @@ func (r *Registry) beat(ctx context.Context) error {
 			got.found = 0 // the server was set back
 		}
 		r.newest = got.last
+		if got.count&noTelling == 0 && !r.spoke.After(r.heard) {
+			r.spoke = sent
+		}
 		r.read(got, r.lastBeat)
 	}
 	return nil
@@ -230,6 +240,21 @@ func parseBoot(out []any) (token string, newest int64, err error) {
 		}
 	}
 	return "", 0, fmt.Errorf("registry: unexpected answer %v", out)
+}
+
+// renewIfDeaf subscribes anew if the message of a beat to this owner itself did not arrive: other
+// owners' do not arrive either.
+func (r *Registry) renewIfDeaf() {
+	r.mu.Lock()
+	deaf := r.spoke.After(r.heard) && time.Since(r.spoke) > deafAfter
+	if deaf {
+		r.spoke = r.heard // until the next beat
+		r.fail("listen", errDeaf, 1)
+	}
+	r.mu.Unlock()
+	if deaf {
+		subscribe.Renew(r.cfg.Control)
+	}
 }
 
 func (r *Registry) retry() {

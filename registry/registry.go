@@ -51,8 +51,10 @@ type Registry struct {
 	newest   int64  // see Newest
 	formers  int    // answers of a former primary in a row
 	lastBeat time.Time
-	refused  string // why the server has refused one since
-	holds    int    // calls of HoldHeartbeat
+	refused  string    // why the server has refused one since
+	spoke    time.Time // when a beat was sent whose message should arrive here
+	heard    time.Time // when the last one did
+	holds    int       // calls of HoldHeartbeat
 	draining bool
 
 	// Of the reconciler.

@@ -9,7 +9,8 @@
 //
 // If the other end vanishes silently, a read waits for ever. So after Silence without a message it
 // sends a PING, and after Silence without an answer it subscribes again. All channels of one client
-// share one connection.
+// share one connection. A PING proves nothing of a server that is not the primary any more: whoever
+// finds that messages do not arrive calls Renew.
 //
 // Pub/Sub loses messages while nobody is subscribed. Users must find out by other means what they
 // missed.
@@ -34,6 +35,20 @@ type Channel struct {
 	// missed), and with false when it ends.
 	Subscribed func(bool)
 	Log        *slog.Logger // failures at DEBUG: a missed message does no harm
+}
+
+// Renew subscribes the channels of a client on a new connection, if they are subscribed: the server
+// of the present one answers, but may not be where others publish any more.
+func Renew(client redis.UniversalClient) {
+	connections.Lock()
+	h := connections.of[client]
+	connections.Unlock()
+	if h == nil {
+		return
+	}
+	if sub := h.change(func() {}); sub != nil {
+		_ = sub.Close() // its reader notices
+	}
 }
 
 // Run receives until ctx ends.

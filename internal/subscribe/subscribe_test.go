@@ -149,6 +149,22 @@ func TestAConnectionThatBrokeWithoutASignIsFoundAfterTwoSilences(t *testing.T) {
 	})
 }
 
+func TestARenewedSubscriptionIsOnAnotherConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t)
+		s.cut()
+		subscribe.Renew(s.client)
+		time.Sleep(2 * time.Second)
+		require.EqualValues(t, 1, s.publish(t, "news"))
+		heard, subscribed, dials := s.told()
+		require.Equal(t, []string{"news"}, heard)
+		require.Equal(t, []bool{true, false, true}, subscribed)
+		require.Equal(t, 2, dials)
+		subscribe.Renew(s.other) // has no channels
+	})
+}
+
 func TestItSubscribesAgainWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import { Table, word } from './table.js';
 
 export { Claim, MovedError, NoAnswerError, Reader, ReplacedError, StoppingError, TakenError };
 
-const toldPrefix = '/', heardWord = 'heard';
+const toldPrefix = '/', heardWord = 'heard', deafAfter = 1000; // ms that a beat's message to its own owner may take
 // Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
 const harmless = new Set(['connection', 'listen', 'talk', 'compare', 'keep', 'notify']);
 // Bits in a beat's reply: what this user may not do and scripts silently omit; see ../lua/beat.lua.
@@ -29,6 +29,8 @@ export class Replica extends Directory {
   _surprise = false;
   _unheard = false; // an answer was lost, and with it perhaps the only sign that Redis lost something
   _compared = -Infinity;
+  _spoke = 0; // when a beat was sent whose message should arrive here
+  _heard = 0; // when the last one did
   _owed = false; // the event reconciled
   _reconciled = -Infinity;
   _ready = false; // the former life was handed back
@@ -91,6 +93,10 @@ export class Replica extends Directory {
         table.checkShard(turn++);
       }
       table.retry();
+      if (this._spoke > this._heard && at - this._spoke > deafAfter) { // until the next beat
+        this._spoke = this._heard;
+        this._subscriber.lose(new Error('messages do not arrive'));
+      }
       if (table.pending === 0) for (const what of ['register', 'release', 'check']) this._recovered(what);
       if (table.healed) this._recovered('heal'); // disputes may last
       this._reconcileAll();
@@ -207,7 +213,7 @@ export class Replica extends Directory {
 
   async _beat() {
     return !this._over && null === (await this._attempt('heartbeat', async () => {
-      const { table } = this, before = table.batches, grace = this._o.ttlMs + 2000;
+      const { table } = this, before = table.batches, grace = this._o.ttlMs + 2000, sent = now();
       if (!this._boot) return this._drawBoot(grace);
       const args = [grace, table.count.standing > 0 && before % 2 === 0 ? '1' : '0'];
       const got = await this._own(this._control, 'beat', args).catch((err) => {
@@ -218,6 +224,7 @@ export class Replica extends Directory {
         if (got.count & bit) this._fail(what, new Error(text));
         else this._recovered(what);
       }
+      if (!(got.count & 2) && this._spoke <= this._heard) this._spoke = sent;
       if (before % 2 === 1 || before !== table.batches) got.size = table.indexed;
       if (got.found < this._newest) got.found = 0; // the server was set back
       this._newest = got.last;
@@ -353,6 +360,7 @@ export class Replica extends Directory {
 
   _told([first, ...rest]) {
     if (!first.startsWith(toldPrefix)) return void this.table.noticed('', [first, ...rest]);
+    if (rest.length === 0) return void (this._heard = now()); // a beat of this owner
     const other = first.slice(toldPrefix.length);
     if (rest[0] === heardWord) return void this.table.noticed(other, rest.slice(1));
     for (const claim of this.table.compare(other, rest)) this._ping(claim, other);
