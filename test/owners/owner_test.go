@@ -39,10 +39,14 @@ const (
 	exitReplaced = 3
 )
 
-// patience is how long what an owner must do may take.
-const patience = time.Minute
+// patience is how long what an owner must do may take. PATIENCE shortens it for those that are known
+// to be broken.
+var patience = time.Minute
 
 func TestMain(m *testing.M) {
+	if d, err := time.ParseDuration(os.Getenv("PATIENCE")); err == nil {
+		patience = d
+	}
 	if os.Getenv("INSTANCE") != "" {
 		if err := beOwner(); err != nil {
 			if errors.Is(err, registry.ErrReplaced) {
@@ -96,7 +100,8 @@ func beOwner() error {
 		defer mu.Unlock()
 		_ = json.NewEncoder(os.Stdout).Encode(map[string]string{"event": e.Event, "key": e.Key, "owner": e.Owner})
 	}
-	opt := &redis.Options{Addr: "127.0.0.1:" + os.Getenv("REDIS_PORT"), MaxRetries: -1, ContextTimeoutEnabled: true}
+	db, _ := strconv.Atoi(os.Getenv("REDIS_DB"))
+	opt := &redis.Options{Addr: "127.0.0.1:" + os.Getenv("REDIS_PORT"), DB: db, MaxRetries: -1, ContextTimeoutEnabled: true}
 	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
 	defer rdb.Close()
 	defer ctl.Close()
@@ -168,11 +173,11 @@ type owner struct {
 }
 
 // start starts an owner and waits until it has reached Redis.
-func start(t *testing.T, cmd *exec.Cmd, addr, id string) *owner {
+func start(t *testing.T, cmd *exec.Cmd, addr string, db int, id string) *owner {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
-	cmd.Env = append(os.Environ(), "REDIS_PORT="+port, "INSTANCE="+id,
+	cmd.Env = append(os.Environ(), "REDIS_PORT="+port, fmt.Sprint("REDIS_DB=", db), "INSTANCE="+id,
 		fmt.Sprintf("INTERVAL=%d", interval.Milliseconds()), fmt.Sprintf("TTL=%d", ttl.Milliseconds()))
 	cmd.Stderr = os.Stderr
 	p, err := process.Start(cmd, process.Options{Talk: true})
@@ -231,7 +236,29 @@ func (o *owner) closed(key string) bool {
 
 func (o *owner) awaits(e event) {
 	o.t.Helper()
-	require.Eventually(o.t, func() bool { return o.has(e) }, patience, 5*time.Millisecond, "%+v", e)
+	eventually(o.t, fmt.Sprintf("%s: %+v", o.id, e), func() bool { return o.has(e) })
+}
+
+// eventually waits until a condition holds. Unlike require.Eventually it asks in the test's own
+// goroutine, so that the condition may fail the test.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	every := time.NewTicker(5 * time.Millisecond)
+	defer every.Stop()
+	for late := time.After(patience); !cond(); {
+		select {
+		case <-every.C:
+		case <-late:
+			require.Fail(t, "it does not come about", what)
+		}
+	}
+}
+
+// exits waits for the end of the owner.
+func (o *owner) exits(code int) {
+	o.t.Helper()
+	eventually(o.t, "it exits", func() bool { return !o.Runs() })
+	require.Equal(o.t, code, o.ExitCode())
 }
 
 // registers registers a key and waits until its entry landed.

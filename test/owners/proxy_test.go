@@ -3,10 +3,15 @@
 package owners
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,8 +21,9 @@ import (
 type network struct {
 	net.Listener
 	mu    sync.Mutex
-	to    string // the server
+	to    string // for new connections
 	down  bool   // for new connections
+	ahead time.Duration
 	links map[*link]bool
 }
 
@@ -27,6 +33,8 @@ type link struct {
 	deaf          bool // the owner gets no more answers, and what it asks still arrives
 	held          bool // what it asks waits, also when its connection has ended
 	waits         []byte
+	listens       bool // it has subscribed to a channel
+	ahead         int64
 }
 
 func newNetwork(t *testing.T, to string) *network {
@@ -54,7 +62,7 @@ func newNetwork(t *testing.T, to string) *network {
 func (n *network) serve(conn net.Conn) {
 	defer conn.Close()
 	n.mu.Lock()
-	to, down := n.to, n.down
+	to, down, ahead := n.to, n.down, n.ahead.Milliseconds()
 	n.mu.Unlock()
 	if down {
 		return
@@ -64,7 +72,7 @@ func (n *network) serve(conn net.Conn) {
 		return
 	}
 	defer server.Close()
-	l := &link{owner: conn, server: server}
+	l := &link{owner: conn, server: server, ahead: ahead}
 	n.mu.Lock()
 	n.links[l] = true
 	n.mu.Unlock()
@@ -89,6 +97,7 @@ func (s sink) Write(p []byte) (int, error) { return len(p), s(p) }
 func (l *link) ask(p []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.listens = l.listens || bytes.Contains(bytes.ToLower(p), []byte("\r\nsubscribe\r\n"))
 	if l.held {
 		l.waits = append(l.waits, p...)
 		return nil
@@ -102,9 +111,22 @@ func (l *link) answer(p []byte) error {
 	deaf := l.deaf
 	l.mu.Unlock()
 	if !deaf {
-		_, _ = l.owner.Write(p) // what the server does goes on if the owner has left
+		_, _ = l.owner.Write(l.later(p)) // what the server does goes on if the owner has left
 	}
 	return nil
+}
+
+// serversTime is field 7 of a reply, after the list of entries that name others.
+var serversTime = regexp.MustCompile(`(\*0\r\n|[^K]\r\n):(1\d{12})\r\n$`)
+
+// later has the server's clock be ahead.
+func (l *link) later(p []byte) []byte {
+	at := serversTime.FindSubmatchIndex(p)
+	if l.ahead == 0 || at == nil || !bytes.HasPrefix(p, []byte("*8\r\n$2\r\nOK\r\n")) {
+		return p
+	}
+	ms, _ := strconv.ParseInt(string(p[at[4]:at[5]]), 10, 64)
+	return fmt.Appendf(bytes.Clone(p[:at[4]]), "%d\r\n", ms+l.ahead)
 }
 
 func (n *network) each(f func(l *link)) {
@@ -119,6 +141,22 @@ func (n *network) each(f func(l *link)) {
 
 // deafen loses the answers to all that is asked from now on.
 func (n *network) deafen() { n.each(func(l *link) { l.deaf = true }) }
+
+// lead has new connections reach another server, as a name that resolves to another address.
+func (n *network) lead(to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.to = to
+}
+
+// leaveListeners ends all connections but those that listen.
+func (n *network) leaveListeners() {
+	n.each(func(l *link) {
+		if !l.listens {
+			_ = l.owner.Close()
+		}
+	})
+}
 
 // hold delays what is asked until deliver.
 func (n *network) hold() { n.each(func(l *link) { l.held = true }) }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 
 /**
  * callTimeout bounds one call in milliseconds, unless a connection has less patience. A call that
@@ -7,7 +7,15 @@ import { readFileSync } from 'node:fs';
  */
 export const callTimeout = 3000;
 
-/** The files of ../lua that make each script, as in registry/scripts.go. */
+/** Where the package has its Lua files, and where a clone has them: npm pack copies them. */
+const folders = ['../lua/', '../../../registry/', '../../../guard/'];
+
+function read(file) {
+  const places = folders.map((folder) => new URL(`${folder}${file}.lua`, import.meta.url));
+  return readFileSync(places.find(existsSync) ?? places[0], 'utf8');
+}
+
+/** The files that make each script, as in registry/scripts.go. */
 const files = {
   boot: 'settings former record boot', here: 'former record owner here', beat: 'settings former record owner beat',
   full: 'settings former record owner beat', register: 'former record owner register', release: 'former record owner release',
@@ -15,7 +23,7 @@ const files = {
 };
 
 const scripts = new Map(Object.entries(files).map(([name, parts]) => {
-  const lua = parts.split(' ').map((file) => readFileSync(new URL(`../lua/${file}.lua`, import.meta.url), 'utf8')).join('');
+  const lua = parts.split(' ').map(read).join('');
   const text = (name === 'full' ? '#!lua flags=allow-oom\n' : '') + lua;
   return [name, { text, sha: createHash('sha1').update(text).digest('hex') }];
 }));

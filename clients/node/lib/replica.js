@@ -12,7 +12,7 @@ export { Claim, MovedError, NoAnswerError, Reader, ReplacedError, StoppingError,
 const toldPrefix = '/', heardWord = 'heard', deafAfter = 1000; // ms that a beat's message to its own owner may take
 // Their failures do not mean that Redis lost anything: if it did, the next beat finds out.
 const harmless = new Set(['connection', 'listen', 'talk', 'compare', 'keep', 'notify']);
-// Bits in a beat's reply: what this user may not do and scripts silently omit; see ../lua/beat.lua.
+// Bits in a beat's reply: what this user may not do and scripts silently omit; see registry/beat.lua.
 const rights = [
   [1, 'keep', 'NOPERM this user may not run SADD, SREM, HGET and HSET on the roster, the index and the records'],
   [2, 'notify', "NOPERM this user may not PUBLISH on the channels of heartbeats' names"],
@@ -176,7 +176,7 @@ export class Replica extends Directory {
     for (const { claim } of this.table.holdings.values()) claim?.end(why);
   }
 
-  /** own runs a script of the owner and returns its reply: see ../lua/record.lua. */
+  /** own runs a script of the owner and returns its reply: see registry/record.lua. */
   async _own(connection, script, args = [], dead = [], boot = this._boot) {
     const { instance, table } = this, { ttlMs, intervalMs, redis } = this._o;
     const keys = ['instance:heartbeat:' + instance, 'instances:roster', 'instance:devices:' + instance,

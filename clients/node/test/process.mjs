@@ -6,9 +6,9 @@ import Redis from 'ioredis';
 
 import { ReplacedError, Replica } from '../lib/replica.js';
 
-const { REDIS_PORT, INSTANCE, INTERVAL, TTL } = process.env;
+const { REDIS_PORT, REDIS_DB, INSTANCE, INTERVAL, TTL } = process.env;
 const say = (event, more = {}) => process.stdout.write(JSON.stringify({ event, ...more }) + '\n');
-const redis = new Redis({ port: Number(REDIS_PORT), host: '127.0.0.1', lazyConnect: true, retryStrategy: () => 50 });
+const redis = new Redis({ port: Number(REDIS_PORT), db: Number(REDIS_DB), host: '127.0.0.1', lazyConnect: true, retryStrategy: () => 50 });
 const replica = new Replica({ redis, instance: INSTANCE, intervalMs: Number(INTERVAL), ttlMs: Number(TTL) });
 replica.on('reconciled', () => say('reconciled'));
 replica.on('failing', (what, err) => process.stderr.write(`${what}: ${err.message}\n`));

@@ -36,14 +36,13 @@ export async function startServer() {
 
 /** startProxy passes connections on to a server on this host, until they must get no more answers. */
 export async function startProxy(to) {
-  const open = new Set(), servers = new Set();
+  const open = new Set();
   const proxy = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (client) => {
     open.add(client);
     client.on('error', () => {});
     if (state.silent) return;
     const server = connect({ port: state.to, host: '127.0.0.1', allowHalfOpen: true });
     open.add(server);
-    servers.add(server);
     server.on('error', () => {});
     client.pipe(server).pipe(client);
   });
@@ -51,7 +50,6 @@ export async function startProxy(to) {
     to, // for new connections, as silent
     silent: false,
     vanish() { for (const socket of open) socket.unpipe().pause(); }, // those that are open
-    loseAnswers() { for (const socket of servers) socket.unpipe().pause(); }, // requests still arrive
     stop() {
       proxy.close();
       for (const socket of open) socket.destroy();
