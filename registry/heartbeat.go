@@ -246,7 +246,9 @@ func parseBoot(out []any) (token string, newest int64, err error) {
 // owners' do not arrive either.
 func (r *Registry) renewIfDeaf() {
 	r.mu.Lock()
-	deaf := r.spoke.After(r.heard) && time.Since(r.spoke) > deafAfter
+	was := r.deaf // if this process was stopped, the message may wait here
+	r.deaf = r.spoke.After(r.heard) && time.Since(r.spoke) > deafAfter
+	deaf := was && r.deaf
 	if deaf {
 		r.spoke = r.heard // until the next beat
 		r.fail("listen", errDeaf, 1)

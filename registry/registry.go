@@ -54,6 +54,7 @@ type Registry struct {
 	refused  string    // why the server has refused one since
 	spoke    time.Time // when a beat was sent whose message should arrive here
 	heard    time.Time // when the last one did
+	deaf     bool      // it had not a moment ago
 	holds    int       // calls of HoldHeartbeat
 	draining bool
 

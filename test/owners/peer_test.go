@@ -149,7 +149,7 @@ func (p *peer) loses(id, word string, handshake int64) {
 // A handshake is when the socket was registered, whenever that lands, by the server's clock.
 func stampsTheHandshake(w *world) {
 	net := newNetwork(w.t, w.server.Addr())
-	net.ahead = time.Hour
+	net.ahead.Store(time.Hour.Milliseconds())
 	a := w.startAt(net.Addr().String(), "a")
 	a.registers("first")
 	net.cut(true)

@@ -10,8 +10,8 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,10 +21,12 @@ import (
 type network struct {
 	net.Listener
 	mu    sync.Mutex
-	to    string // for new connections
-	down  bool   // for new connections
-	ahead time.Duration
+	to    string       // for new connections
+	down  bool         // for new connections
+	ahead atomic.Int64 // ms, of the server's clock as its answers have it
 	links map[*link]bool
+	loses atomic.Bool // the answer that a record was missing, and all that follow it
+	lost  atomic.Bool
 }
 
 type link struct {
@@ -34,7 +36,7 @@ type link struct {
 	held          bool // what it asks waits, also when its connection has ended
 	waits         []byte
 	listens       bool // it has subscribed to a channel
-	ahead         int64
+	*network
 }
 
 func newNetwork(t *testing.T, to string) *network {
@@ -62,7 +64,7 @@ func newNetwork(t *testing.T, to string) *network {
 func (n *network) serve(conn net.Conn) {
 	defer conn.Close()
 	n.mu.Lock()
-	to, down, ahead := n.to, n.down, n.ahead.Milliseconds()
+	to, down := n.to, n.down
 	n.mu.Unlock()
 	if down {
 		return
@@ -72,7 +74,7 @@ func (n *network) serve(conn net.Conn) {
 		return
 	}
 	defer server.Close()
-	l := &link{owner: conn, server: server, ahead: ahead}
+	l := &link{owner: conn, server: server, network: n}
 	n.mu.Lock()
 	n.links[l] = true
 	n.mu.Unlock()
@@ -108,25 +110,29 @@ func (l *link) ask(p []byte) error {
 
 func (l *link) answer(p []byte) error {
 	l.mu.Lock()
+	if l.loses.Load() && bytes.Contains(p, []byte("*8\r\n$2\r\nOK\r\n:0\r\n")) {
+		l.deaf = true
+		l.lost.Store(true)
+	}
 	deaf := l.deaf
 	l.mu.Unlock()
+	if l.ahead.Load() != 0 {
+		p = reply.ReplaceAllFunc(p, l.later)
+	}
 	if !deaf {
-		_, _ = l.owner.Write(l.later(p)) // what the server does goes on if the owner has left
+		_, _ = l.owner.Write(p) // what the server does goes on if the owner has left
 	}
 	return nil
 }
 
-// serversTime is field 7 of a reply, after the list of entries that name others.
-var serversTime = regexp.MustCompile(`(\*0\r\n|[^K]\r\n):(1\d{12})\r\n$`)
+// reply is that of an owner's script. It ends with the server's time, in ms.
+var reply = regexp.MustCompile(`\*8\r\n\$2\r\nOK\r\n(:-?\d+\r\n){3}\$\d+\r\n\d*\r\n:-?\d+\r\n` +
+	`\*\d+\r\n(\$\d+\r\n[^\r]*\r\n)*:\d{13}\r\n`)
 
-// later has the server's clock be ahead.
 func (l *link) later(p []byte) []byte {
-	at := serversTime.FindSubmatchIndex(p)
-	if l.ahead == 0 || at == nil || !bytes.HasPrefix(p, []byte("*8\r\n$2\r\nOK\r\n")) {
-		return p
-	}
-	ms, _ := strconv.ParseInt(string(p[at[4]:at[5]]), 10, 64)
-	return fmt.Appendf(bytes.Clone(p[:at[4]]), "%d\r\n", ms+l.ahead)
+	at := len(p) - len("1234567890123\r\n")
+	ms, _ := strconv.ParseInt(string(p[at:len(p)-2]), 10, 64)
+	return fmt.Appendf(bytes.Clone(p[:at]), "%d\r\n", ms+l.ahead.Load())
 }
 
 func (n *network) each(f func(l *link)) {
@@ -138,9 +144,6 @@ func (n *network) each(f func(l *link)) {
 		l.mu.Unlock()
 	}
 }
-
-// deafen loses the answers to all that is asked from now on.
-func (n *network) deafen() { n.each(func(l *link) { l.deaf = true }) }
 
 // lead has new connections reach another server, as a name that resolves to another address.
 func (n *network) lead(to string) {

@@ -31,6 +31,7 @@ export class Replica extends Directory {
   _compared = -Infinity;
   _spoke = 0; // when a beat was sent whose message should arrive here
   _heard = 0; // when the last one did
+  _deaf = false; // it had not a moment ago
   _owed = false; // the event reconciled
   _reconciled = -Infinity;
   _ready = false; // the former life was handed back
@@ -93,8 +94,10 @@ export class Replica extends Directory {
         table.checkShard(turn++);
       }
       table.retry();
-      if (this._spoke > this._heard && at - this._spoke > deafAfter) { // until the next beat
-        this._spoke = this._heard;
+      const was = this._deaf; // if the event loop was blocked, the message may wait
+      this._deaf = this._spoke > this._heard && at - this._spoke > deafAfter;
+      if (was && this._deaf) {
+        this._spoke = this._heard; // until the next beat
         this._subscriber.lose(new Error('messages do not arrive'));
       }
       if (table.pending === 0) for (const what of ['register', 'release', 'check']) this._recovered(what);
