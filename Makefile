@@ -97,7 +97,7 @@ test-packs: ## Run the packs of rules beside the libraries they are for (needs N
 
 test-node: ## Run the tests of clients/node, what every owner has to pass, and the rows of chaos with Node owners (needs Node 20 and npm; SERVER=8, SERVER=valkey)
 	@NODE=$$(scripts/node) && export NODE && { test -z "$$NODE" || { $(with_redis) (cd "$$NODE" && node --test test/*.test.js) && \
-		go test -race -count=1 -vet=off -tags owners -timeout 15m ./test/owners/ && \
+		go test -race -count=1 -vet=off -tags owners -parallel 6 -timeout 15m ./test/owners/ && \
 		go test -race -count=1 -vet=off -tags owners -timeout 15m -run '^TestMatrixWithNodeOwners$$' ./chaos/; }; }
 
 test-owner: ## Run what every owner has to pass on yours, in any language, from this folder: OWNER='python3 mine.py' RUN=name of a case (docs/protocol.md)

@@ -2,7 +2,9 @@
 
 // Package owners holds what an owner in any language has to pass: make test-node. An owner is a
 // process that takes commands on its standard input and reports events on its standard output, a
-// line of JSON each; clients/node/test/process.mjs is the smallest example.
+// line of JSON each; clients/node/test/process.mjs is the smallest example. The cases wait for what
+// an owner writes, says or publishes, and count its beats instead of seconds, so that they hold on
+// a busy machine; broken.mjs shows that each notices what it is about.
 package owners
 
 import (
