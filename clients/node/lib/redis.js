@@ -8,7 +8,7 @@ import { existsSync, readFileSync } from 'node:fs';
 export const callTimeout = 3000;
 
 /** Where the package has its Lua files, and where a clone has them: npm pack copies them. */
-const folders = ['../lua/', '../../../registry/', '../../../guard/'];
+const folders = ['../lua/', '../../../registry/', '../../../internal/guard/'];
 
 function read(file) {
   const places = folders.map((folder) => new URL(`${folder}${file}.lua`, import.meta.url));
