@@ -164,6 +164,12 @@ func (n *network) leaveListeners() {
 // hold delays what is asked until deliver.
 func (n *network) hold() { n.each(func(l *link) { l.held = true }) }
 
+// waits reports whether what was asked about an id is delayed.
+func (n *network) waits(id string) (does bool) {
+	n.each(func(l *link) { does = does || l.held && bytes.Contains(l.waits, []byte("\r\n"+id+"\r\n")) })
+	return does
+}
+
 func (n *network) deliver() {
 	n.each(func(l *link) {
 		if l.held {

@@ -3,6 +3,7 @@
 package owners
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"syscall"
@@ -42,7 +43,8 @@ func (w *world) calm(o *owner) {
 // writes returns the next writes to these hashes, each with its key.
 func (w *world) writes(hashes ...string) (next func() (hash string)) {
 	w.t.Helper()
-	ctx := w.t.Context()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	w.t.Cleanup(cancel)
 	require.NoError(w.t, w.ConfigSet(ctx, "notify-keyspace-events", "Kh").Err())
 	sub := w.Subscribe(ctx)
 	w.t.Cleanup(func() { _ = sub.Close() })
@@ -181,17 +183,22 @@ func looksAgainForLateWrites(w *world) {
 	net := newNetwork(w.t, w.server.Addr())
 	a := w.startAt(net.Addr().String(), "a")
 	a.registers("other")
-	net.hold()
-	a.do("register", "phone")
-	w.is("phone", "a") // by another connection
-	a.do("release", "phone")
-	w.is("phone", "")
+	id := ""
+	for i := 0; !net.waits(id); i++ { // it may have sent that on another connection
+		id = fmt.Sprint("phone-", i)
+		net.hold()
+		a.do("register", id)
+		w.eventually("it registers", func() bool { return net.waits(id) || w.entry(id) == "a" })
+	}
+	w.is(id, "a") // by another connection
+	a.do("release", id)
+	w.is(id, "")
 	w.beats("a") // it looks at its index no more
 	next := w.writes(keys.Registry())
 	net.deliver()
 	next() // it may be taken out a moment later
-	w.SRem(ctx, keys.Devices("a"), "phone")
-	w.is("phone", "")
+	w.SRem(ctx, keys.Devices("a"), id)
+	w.is(id, "")
 	require.Equal(w.t, "a", w.entry("other"))
 }
 
