@@ -232,6 +232,10 @@ func TestWhatSomebodyMadeLargeIsNotReadWhole(t *testing.T) {
 			require.False(t, r.client.SIsMember(ctx, r.keys.online(), large).Val())
 		}
 		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues("mitras:online", rebuilt)), 0)
+		require.NoError(t, r.client.SAdd(ctx, r.keys.deactivated(), large).Err())
+		require.NoError(t, r.client.HSet(ctx, r.keys.version(), large, "1").Err())
+		require.Empty(t, r.reconciled())
+		r.same()
 		for key, field := range map[string]string{r.keys.noted(): heartbeatsAt, r.keys.fed(): "skew"} {
 			require.NoError(t, r.client.HSet(ctx, key, field, large).Err())
 		}
