@@ -33,7 +33,7 @@ func TestAFreshReplicaIsWellAndSaysWhenSweepingBegins(t *testing.T) {
 	}, "the page shows the leader")
 	require.Contains(t, page, "All is well")
 	require.Contains(t, page, "the fleet has just started; sweeping begins in 1m")
-	require.Contains(t, page, `<a href="docs/simulate.md">be a device</a>`)
+	require.Contains(t, page, `<a href="docs/devices.md#be-a-device">be a device</a>`)
 	require.Contains(t, page, connect.EmbeddedNotice)
 }
 

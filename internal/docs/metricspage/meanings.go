@@ -180,7 +180,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_stray_responses_total": {
 		"0, or grows with the commands",
-		"Further frames of an answer, late answers, and what devices send of themselves in the type of answers. Each makes later answers on that socket [ambiguous](../commands.md#ambiguous-answers). Many: ask in codec 14",
+		"Further frames of an answer, late answers, and what devices send of themselves in the type of answers. Each makes later answers on that socket [ambiguous](../devices.md#ambiguous-answers). Many: ask in codec 14",
 	},
 	"ingest_messages_total": {
 		"`stored` grows where devices have serial ports",
@@ -196,7 +196,7 @@ var meanings = map[string]meaning{
 	},
 	"ingest_commands_total": {
 		"`answered`",
-		"By [status](../commands.md#statuses). `queued`: moved to the queue. `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
+		"By [status](../devices.md#statuses). `queued`: moved to the queue. `duplicate`: an id that was used before; `unusable`: no id; both went without an outcome. Answers of the leader for dead instances are in `janitor_passes_total{sweep=\"commands\"}` and the eviction log",
 	},
 	"ingest_commands_outstanding": {
 		"Few",

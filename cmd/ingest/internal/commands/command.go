@@ -13,7 +13,7 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// Status is the kind of an outcome: see docs/commands.md.
+// Status is the kind of an outcome: see docs/devices.md.
 type Status string
 
 // Statuses.

@@ -17,7 +17,7 @@
 // One more stream, commands:queue, has the commands that wait for devices, wherever those connect.
 //
 // A command is an entry in the stream of the instance that the registry names for its device, or in
-// the queue. An outcome is an entry of commands:responses. docs/commands.md lists the fields of
+// the queue. An outcome is an entry of commands:responses. docs/devices.md lists the fields of
 // both, and what each status means.
 //
 // # Guarantees

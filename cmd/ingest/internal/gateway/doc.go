@@ -53,7 +53,7 @@
 //
 // [Gateway.Command] writes a command to a device's newest socket, one at a time, after the
 // session's first acknowledgement, and never between a frame and its acknowledgement.
-// docs/commands.md states which response is the answer, and which wrong ones can go unnoticed. Only
+// docs/devices.md states which response is the answer, and which wrong ones can go unnoticed. Only
 // a new socket per command would prevent those, but a parked device may stay away for an hour after
 // its socket was closed. Beside that:
 //
