@@ -142,7 +142,7 @@ func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 
 // settingsPages are made from the programs' settings; tests there compare them.
 var settingsPages = map[string]string{
-	"ingest": "reference/settings.md", "cleanup": "cleanup.md", "availability": "reference/availability-settings.md",
+	"ingest": "reference/settings.md", "cleanup": "reference/settings.md", "availability": "reference/availability-settings.md",
 	"janitor": "protocol.md",
 }
 
