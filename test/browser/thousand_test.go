@@ -120,7 +120,7 @@ func TestAThousandInstancesAreUsable(t *testing.T) {
 	b.await(`document.querySelectorAll("#rows tr").length === 1`)
 }
 
-var update = flag.Bool("update", false, "write the screenshots of docs/page.md")
+var update = flag.Bool("update", false, "write the screenshots of docs/rollcall.md")
 
 // The pictures show a fleet with something to see: first all is well, then a writer is silent while
 // sweeping is paused.
