@@ -1,7 +1,7 @@
 // Package inspect answers an operator's questions about a fleet from Redis alone: who leads, who
 // lives, who holds a device, why an entry is gone or still exists, whether this Redis is fit. It
 // only reads. The tool, the HTTP interface and the page show the same answers, and
-// docs/reference/rollcall-json.md describes their fields.
+// docs/reference/http.md describes their fields.
 //
 //	r := inspect.New(client, guard.Layout{})
 //	status, err := r.Status(ctx)

@@ -17,7 +17,7 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-// Status is a fleet's state at one time: docs/reference/rollcall-json.md explains each field.
+// Status is a fleet's state at one time: docs/reference/http.md explains each field.
 type Status struct {
 	Now        time.Time          `json:"now"`
 	Leader     *Leader            `json:"leader"`
