@@ -75,10 +75,7 @@ const docsAt = "https://github.com/rollcall-redis/rollcall/blob/main/"
 
 // runbookOf is the page that says what to do about an alert.
 func runbookOf(alert string) string {
-	switch {
-	case strings.HasPrefix(alert, "Cleanup"):
-		return "docs/cleanup-runbook.md"
-	case strings.HasPrefix(alert, "Availability"):
+	if strings.HasPrefix(alert, "Availability") {
 		return "docs/availability-runbook.md"
 	}
 	return "docs/runbook.md"
@@ -172,9 +169,7 @@ func TestEachHeadingOfTheRunbookSaysMeaningImpactLookAndDo(t *testing.T) {
 	t.Parallel()
 	sections := strings.Split(read(t, "docs/runbook.md"), "\n### ")[1:]
 	require.Greater(t, len(sections), 20)
-	for _, page := range []string{"docs/cleanup-runbook.md", "docs/availability-runbook.md"} {
-		sections = append(sections, strings.Split(read(t, page), "\n### ")[1:]...)
-	}
+	sections = append(sections, strings.Split(read(t, "docs/availability-runbook.md"), "\n### ")[1:]...)
 	for _, section := range sections {
 		name, text, _ := strings.Cut(section, "\n")
 		text = strings.ReplaceAll(text, "*Look and do*", "*Look* *Do*")

@@ -116,7 +116,7 @@ func init() { // some refer to others
 		{"index", overwrote, ofPartition, true, indexes},
 		{"log", "runbook.md#the-eviction-log-is-lost", ofPartition, false, logLost},
 		{"log", "", ofPartition, true, logSize},
-		{"cleanup", "cleanup-runbook.md#cleanupremovesmuch", ofFleet, false, tookMost},
+		{"cleanup", "runbook.md#cleanupremovesmuch", ofFleet, false, tookMost},
 		{"passes", "runbook.md#rollcallpassesfail", ofFleet, false, passes},
 	}
 }

@@ -147,7 +147,7 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 			}
 		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
 		case r.Reason == "mass_failure":
-			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "cleanup-runbook.md#cleanupabouttotakemost",
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "runbook.md#cleanupabouttotakemost",
 				Sentence: fmt.Sprintf("The rule %s condemns more than half of its %d candidates: they go once its hold is over.",
 					r.Sweep, r.Scanned),
 				Do: "If that is wrong, now: rollcall pause 'the rule is wrong', then mend it. Without a bin nothing brings back " +
@@ -156,7 +156,7 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 			found = append(found, Finding{Name: r.Sweep, Level: OK,
 				Sentence: fmt.Sprintf("The rule %s does not judge yet: %s.", r.Sweep, text)})
 		default:
-			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "cleanup-runbook.md#why-a-rule-is-held",
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "runbook.md#why-a-rule-is-held",
 				Sentence: fmt.Sprintf("The rule %s is held: %s.", r.Sweep, text)})
 		}
 	}

@@ -102,7 +102,7 @@ func marked(m orphan.Mark, last janitor.Report, stopped *Finding, now time.Time)
 	case stopped != nil:
 		return stopped.fate(found, unless)
 	case last.Outcome == janitor.Held:
-		return Kept, fmt.Sprintf("kept while the rule is held (%s; docs/cleanup-runbook.md#why-a-rule-is-held): %s",
+		return Kept, fmt.Sprintf("kept while the rule is held (%s; docs/runbook.md#why-a-rule-is-held): %s",
 			join(last.Reason, last.Error), found), nil
 	}
 	return WillGo, fmt.Sprintf("will go when the rule's grace is over, %s: %s", unless, found), nil

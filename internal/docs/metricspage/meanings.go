@@ -216,7 +216,7 @@ var meanings = map[string]meaning{
 	},
 	"orphan_held_total": {
 		"Constant",
-		"[Why a rule is held](../cleanup-runbook.md#why-a-rule-is-held)",
+		"[Why a rule is held](../runbook.md#why-a-rule-is-held)",
 	},
 	"orphan_condemned": {
 		"Near 0",
@@ -228,7 +228,7 @@ var meanings = map[string]meaning{
 	},
 	"cleanup_cycle_duration_seconds": {
 		"Well below 10 s",
-		"[Cycles are slow](../cleanup-runbook.md#cleanupcycleslow)",
+		"[Cycles are slow](../runbook.md#cleanupcycleslow)",
 	},
 	"availability_apply_failed_total": {"Constant", "Redis was away or slow: readers see older states until the feed brings them"},
 	"availability_auto_offline_total": {"Grows when apps die without a word", "Many at once: apps cannot reach the service"},
@@ -266,11 +266,11 @@ var meanings = map[string]meaning{
 	},
 	"cleanup_cycles_total": {
 		"One more each `CLEANUP_INTERVAL`, on the leader",
-		"Constant on all replicas: [nothing is cleaned up](../cleanup-runbook.md#cleanupnotrunning)",
+		"Constant on all replicas: [nothing is cleaned up](../runbook.md#cleanupnotrunning)",
 	},
 	"cleanup_keys_removed_total": {
 		"Grows as your application leaks",
-		"More than 1,000 in a cycle: [much goes at once](../cleanup-runbook.md#cleanupremovesmuch)",
+		"More than 1,000 in a cycle: [much goes at once](../runbook.md#cleanupremovesmuch)",
 	},
 	"cleanup_orphans_removed_total": {
 		"The same, without related keys", "Far fewer than keys: each orphan takes many keys along",
