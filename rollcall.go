@@ -169,14 +169,18 @@ func (r *Replica) report(ctx context.Context) error {
 func (r *Replica) Started() <-chan struct{} { return r.reg.Started() }
 
 // Ready returns nil, or why no socket should be sent here: no heartbeat has landed yet, Redis
-// refuses it, or this replica stops. Once one has landed, or a TTL has passed, Redis no longer
-// counts: taking every replica out of service would only make an outage worse.
+// refuses it, messages do not arrive, or this replica stops. Once all that was right, or a TTL has
+// passed, Redis no longer counts: taking every replica out of service would only make an outage
+// worse.
 func (r *Replica) Ready() error {
 	switch s := r.reg.Status(); {
 	case s.Draining:
 		return ErrStopping
-	case !s.LastBeat.IsZero() || time.Since(r.began) >= r.reg.Timing().TTL:
+	case !s.LastBeat.IsZero() && s.Heard || time.Since(r.began) >= r.reg.Timing().TTL:
 		return nil
+	case !s.LastBeat.IsZero():
+		return errors.New("rollcall: this replica does not hear its own messages: " +
+			"allow PUBLISH and SUBSCRIBE on the channel of its heartbeat's name (ACL)")
 	case s.Refused != "":
 		return fmt.Errorf("rollcall: Redis refuses the heartbeat: %s", s.Refused)
 	}

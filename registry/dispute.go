@@ -201,10 +201,18 @@ func (t *table) wasAsked(owner string, claims []*Claim, until int64, now time.Ti
 // listen receives messages of other owners. They only save time: questions are repeated, and a
 // later check makes up for the others.
 func (r *Registry) listen(ctx context.Context) error {
+	channel := keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id))
 	subscribe.Channel{
-		Client: r.cfg.Control, Name: keyless.Channel(r.cfg.Client, r.keys.Heartbeat(r.id)), Silence: r.cfg.HeartbeatTTL, Log: r.log,
+		Client: r.cfg.Control, Name: channel, Silence: r.cfg.HeartbeatTTL, Log: r.log,
 		Retry:   func() time.Duration { return r.cfg.HeartbeatInterval / 10 },
 		Message: func(m string) { r.told(ctx, strings.Split(m, " ")) },
+		Subscribed: func(is bool) {
+			if is { // the first beat's message may have come too early
+				call, cancel := context.WithTimeout(ctx, deafAfter)
+				defer cancel()
+				_ = r.cfg.Control.Publish(call, channel, toldPrefix).Err() // the next beat's message follows
+			}
+		},
 	}.Run(ctx)
 	return nil
 }

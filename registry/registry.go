@@ -241,6 +241,7 @@ type Status struct {
 	Registered uint64            `json:"registered"`
 	Healed     uint64            `json:"healed"`    // entries put back since start
 	LastBeat   time.Time         `json:"last_beat"` // local time; zero: none has landed yet
+	Heard      bool              `json:"heard"`     // a message of its own has arrived, so others' can
 	Draining   bool              `json:"draining"`  // Run's context, or Run, has ended
 	Failing    map[string]string `json:"failing"`   // op -> last error, while it fails
 	Refused    string            `json:"refused"`   // why Redis has refused a beat since then
@@ -258,7 +259,7 @@ func (r *Registry) Status() Status {
 		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.count[foreign],
 		Registered: r.claimed, Healed: r.healed, Failing: map[string]string{},
 		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
-		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused,
+		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused, Heard: !r.heard.IsZero(),
 	}
 	for op, err := range r.failing {
 		s.Failing[op] = err.Error()

@@ -56,6 +56,7 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 		w.HDel(t.Context(), w.Registry(), "imei-2", "imei-3", "imei-4")
 		time.Sleep(11 * 20 * time.Second)
 		beaten()
+		want.Heard = true
 		want.Registered, want.Devices, want.Foreign, want.Pending, want.Healed = 6, 6, 2, 2, 4
 		is(map[string]string{})
 

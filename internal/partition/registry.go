@@ -187,6 +187,7 @@ func (r *Registry) Status() registry.Status {
 		all.Registered += s.Registered
 		all.Healed += s.Healed
 		all.Draining = all.Draining || s.Draining
+		all.Heard = all.Heard && s.Heard
 		all.Refused = cmp.Or(all.Refused, s.Refused)
 		if all.Boot != "" && s.Boot == "" {
 			all.Boot = ""
