@@ -56,6 +56,9 @@ func serve(ctx context.Context, s *settings, log *slog.Logger) error {
 		Around: map[string]func(program.Run) program.Run{"janitor": w.contending},
 		// Readiness does not depend on MongoDB: rules that do not need it keep working.
 		Status: func(st console.Status) console.Stated {
+			if st.Janitor.Leading {
+				st.Untold = w.cycles.Untold()
+			}
 			return workerStatus{st, w.source.status(), w.cycles.Rules(), w.cycles.Stats(w.contends.Load())}
 		},
 		HTTP: func(c *console.HTTPConfig) {

@@ -91,13 +91,13 @@ passed. Devices are served and routed meanwhile. It writes to Redis.
 				}
 			}
 		},
-		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()
 			if length > 0 {
 				p.Until = time.Now().Add(length).Round(time.Second)
 			}
-			err := f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
+			err := f.write(ctx, stderr, func(c *connect.Clients, keys guard.Layout) error {
 				text, err := json.Marshal(p)
 				if err != nil {
 					return err
@@ -141,12 +141,13 @@ func me() string {
 	return name + host
 }
 
-func (f *fleet) write(ctx context.Context, do func(c *connect.Clients, keys guard.Layout) error) error {
+func (f *fleet) write(ctx context.Context, stderr io.Writer, do func(c *connect.Clients, keys guard.Layout) error) error {
 	clients, err := connect.Once(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
 		return f.advised(err)
 	}
 	defer func() { _ = clients.Close() }()
+	f.missing(ctx, inspect.New(clients.Data, f.layout()), stderr)
 	return f.advised(do(clients, f.layout()))
 }
 
@@ -157,10 +158,10 @@ func resume() *cli.Command {
 		About:    `rollcall resume ends a pause. That there is none is no failure. It writes to Redis.`,
 		Settings: f.table(),
 		Check:    f.check,
-		Run: func(ctx context.Context, stdout, _ io.Writer) error {
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()
-			err := f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
+			err := f.write(ctx, stderr, func(c *connect.Clients, keys guard.Layout) error {
 				n, err := c.Data.Del(ctx, keys.Paused()).Result()
 				if n > 0 {
 					note(ctx, c, keys, timeline.Event{Kind: timeline.Resume, Who: me()})

@@ -60,7 +60,7 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 		w.writes("dead", 0, other)
 		require.Equal(t, cli.ExitOK, w.answer(&why, "why", other))
 		require.Equal(t, inspect.Kept, why.Verdict, "nobody leads")
-		require.Contains(t, why.Sentence, "But nothing is swept: No replica is alive, so nobody leads")
+		require.Contains(t, why.Sentence, "But nothing is swept: No replica has a heartbeat, so nobody leads")
 		require.False(t, ask[inspect.Found](w, "find", other).Alive)
 
 		one := w.replica("one")

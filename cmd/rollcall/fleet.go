@@ -84,6 +84,14 @@ func arguments(in *cli.Input, least, most int, expected string) bool {
 	return true
 }
 
+// missing warns of another prefix than the fleet's.
+func (f *fleet) missing(ctx context.Context, r *inspect.Reader, stderr io.Writer) {
+	if others := r.Elsewhere(ctx); len(others) > 0 {
+		fmt.Fprintf(stderr, "no fleet is under the prefix %q; there is one under %s: look at --prefix\n", f.layout().Prefix,
+			strings.Join(others, ", "))
+	}
+}
+
 func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) cli.Run {
 	return func(ctx context.Context, stdout, stderr io.Writer) error {
 		f.stderr = stderr
@@ -93,6 +101,7 @@ func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer)
 		}
 		defer func() { _ = clients.Close() }()
 		reader := inspect.New(clients.Data, f.layout())
+		f.missing(ctx, reader, stderr)
 		return f.advised(memberByMember(ctx, reader, do(ctx, reader, stdout)))
 	}
 }

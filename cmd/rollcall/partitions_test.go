@@ -256,7 +256,7 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	d.stop["one"]()
 	s := d.status()
 	require.Equal(t, []int{0, 1, 2, 3}, s.Partitions.Unled)
-	require.Contains(t, d.ask(3, "doctor"), "Partitions 0-3: No replica is alive, so nobody leads")
+	require.Contains(t, d.ask(3, "doctor"), "Partitions 0-3: No replica has a heartbeat, so nobody leads")
 	// One that beats in all partitions but one.
 	for k := range partitions {
 		l := d.layout.Partition(k, partitions)

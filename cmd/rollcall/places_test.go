@@ -176,7 +176,7 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 			{"status", 0, `^wrong +types +\S*connections:registry is a string but must be a hash`}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},
 			{"why key", 1, wrong},
 			{"log", 1, wrong}, {"events", 0, "^nothing happened"}, {"verify", 1, wrong}, {"list x", 1, wrong},
-			{"wait --leader --timeout 1s", 3, `^Nobody leads: \(a key of another type\) holds the lease but is no living instance`},
+			{"wait --leader --timeout 1s", 3, `^Nobody leads: \(a key of another type\) holds the lease, which never ends, but is no living instance`},
 			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong},
 			{"restore --last", 1, wrong},
 			{"doctor", 3, `^wrong +types +\S*connections:registry is a string but must be a hash`},

@@ -63,8 +63,8 @@ first, or rollcall pause.
 				in.Fault("--sweep: expected with --last, --since or --list: an id is of one rule")
 			}
 		},
-		Run: func(ctx context.Context, stdout, _ io.Writer) error {
-			return r.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
+		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
+			return r.write(ctx, stderr, func(c *connect.Clients, keys guard.Layout) error {
 				return r.run(ctx, orphan.Bins{Client: c.Data, Layout: keys}, stdout)
 			})
 		},

@@ -50,7 +50,7 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	}
 	said := f.replicas(ctx)
 	return f.reply(w, whole(s, said...), s.Empty(), func() error {
-		if err := f.showStatus(ctx, r, w, s); err != nil || len(said) == 0 {
+		if err := f.showStatus(r, w, s); err != nil || len(said) == 0 {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -58,14 +58,10 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	})
 }
 
-func (f *fleet) showStatus(ctx context.Context, r *inspect.Reader, w io.Writer, s inspect.Status) error {
+func (f *fleet) showStatus(r *inspect.Reader, w io.Writer, s inspect.Status) error {
 	if s.Empty() {
-		text := "look at REDIS_URL and --prefix, or start a replica"
-		if others := r.OtherFleets(ctx); len(others) > 0 {
-			text = "there is one under " + strings.Join(others, ", ") + ": --prefix names it"
-		}
-		return line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; %s", f.base.Redis,
-			r.Layout().Prefix, text)
+		return line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and --prefix, "+
+			"or start a replica; rollcall doctor says whether this Redis is fit for one", f.base.Redis, r.Layout().Prefix)
 	}
 	return showStatus(w, s)
 }
@@ -98,7 +94,7 @@ func (f *fleet) replicas(ctx context.Context) []answer {
 		asking.Go(func() {
 			s, err := statusOf(ctx, base)
 			all[i] = answer{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
-				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady, Says: s.Knows().Findings(s.Instance, time.Now())}
+				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady, Says: s.Knows().Findings(s.Instance, time.Now(), nil)}
 			if err != nil {
 				all[i] = answer{Address: hostOf(base), Error: err.Error()}
 			}
@@ -211,13 +207,15 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
+	server := fmt.Sprintf("%s, %s, policy %s, %s used, %s", s.Redis.Version, cmp.Or(s.Redis.Role, "role unknown"),
+		cmp.Or(s.Redis.Policy, "unknown"), inspect.Megabytes(s.Redis.Memory), limit)
+	if s.Redis.Version == "" {
+		server = "not known: this user may not INFO"
+	}
 	return cli.Columns(w, append(rows,
 		[]string{"sweeping", sweeping},
 		[]string{"registry", fmt.Sprintf("%d entries, %d evicted ever", s.Entries, s.Witness.Evicted)},
-		[]string{"Redis", fmt.Sprintf("%s, %s, policy %s, %s used, %s", cmp.Or(s.Redis.Version, "version unknown"),
-			cmp.Or(s.Redis.Role, "role unknown"), cmp.Or(s.Redis.Policy, "unknown"),
-			inspect.Megabytes(s.Redis.Memory),
-			limit)})...)
+		[]string{"Redis", server})...)
 }
 
 func join(a, b string) string {

@@ -109,7 +109,7 @@ func alone(ctx context.Context, base string) bool {
 }
 
 func (f *fleet) checkDead(ctx context.Context, owner string) error {
-	return f.write(ctx, func(c *connect.Clients, keys guard.Layout) error {
+	return f.write(ctx, io.Discard, func(c *connect.Clients, keys guard.Layout) error {
 		known, alive, err := inspect.New(c.Data, keys).Owner(ctx, owner)
 		switch {
 		case err != nil:

@@ -10,7 +10,10 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
-const waitEvery = 500 * time.Millisecond
+const (
+	waitEvery = 500 * time.Millisecond
+	oneCall   = 10 * time.Second
+)
 
 func waitFor() *cli.Command {
 	var (
@@ -31,7 +34,7 @@ and deployments. Give one of --leader, --converged and --gone.
 				Meaning: "until a replica leads, and has begun its term"},
 			{Name: "converged", Default: "false", Switch: true, Value: cli.Bool(&converged),
 				Meaning: "until a replica leads, nothing stops sweeping, each entry's owner lives, and each " +
-					"living instance has beaten since: reads the whole registry each time"},
+					"living instance has beaten since, and no entry is missing: reads the whole registry each time"},
 			{Name: "at-least", Default: "0", Value: cli.Number(&atLeast, 0, 1_000_000_000),
 				Meaning: "with --converged: until the registry has so many entries, too: a fleet that lost " +
 					"most of them has converged"},
@@ -54,6 +57,7 @@ and deployments. Give one of --leader, --converged and --gone.
 			if atLeast > 0 && !converged {
 				in.Fault("--at-least: expected --converged beside it")
 			}
+			f.base.Redis.Within = min(timeout, oneCall)
 		},
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
 			look := inspect.Condition(r.Led)

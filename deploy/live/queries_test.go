@@ -54,7 +54,7 @@ var unlike = map[string][]string{
 		`sum by (job) (increase(ingest_frames_total{outcome="acknowledged"}[10m]))`, // none fails
 	},
 	"RollcallShrank": {
-		"max_over_time(count by (job) (teltonika_registry_devices)[1h:1m])",
+		"max_over_time(count by (job) (janitor_leader)[1h:1m])",
 		"max_over_time(sum by (job) (teltonika_registry_devices)[10m:30s])",
 		"sum by (job) (increase(janitor_evicted_total[10m]))",
 		`sum by (job) (increase(ingest_frames_total{outcome="acknowledged"}[10m]))`, // none fails

@@ -21,6 +21,7 @@ const (
 	// A leader's description has its passes' outcomes.
 	aboutEvery, aboutLeader = 30 * time.Second, 10 * time.Second
 	aboutTTL                = 5 * time.Minute
+	aboutFailing            = 3 * aboutLeader // of one that may die of what it says
 	// After a longPass a pass' progress is published, once in aboutLook at most.
 	longPass, aboutLook = time.Second, time.Second
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop
@@ -56,18 +57,35 @@ func (s *HTTP) lookAtRights(ctx context.Context, lacking *streak.Streak) {
 	if err != nil { // this user may not even ask
 		return
 	}
-	lacks := []string{}
+	lacks, misses := []string{}, []string{}
 	for _, f := range found {
+		text := strings.TrimSuffix(f.Sentence[strings.Index(f.Sentence, " may not ")+9:], ".")
 		if f.Level == inspect.Wrong {
-			lacks = append(lacks, strings.TrimSuffix(f.Sentence[strings.Index(f.Sentence, " may not ")+9:], "."))
+			lacks = onOne(lacks, text)
+		} else {
+			misses = onOne(misses, "its user may not "+text)
 		}
 	}
 	s.lacks.Store(&lacks)
+	s.misses.Store(&misses)
 	err = nil
 	if len(lacks) > 0 {
 		err = errors.New(strings.Join(lacks[:min(len(lacks), mostLacks)], ", "))
 	}
 	lacking.Note(err)
+}
+
+// onOne adds a right, with the one before it if that is on the same key or channel.
+func onOne(rights []string, right string) []string {
+	names, on, _ := strings.Cut(right, " on ")
+	if last := len(rights) - 1; last >= 0 {
+		before, same := strings.CutSuffix(rights[last], " on "+on)
+		if same {
+			rights[last] = before + ", " + names[strings.LastIndex(names, " ")+1:] + " on " + on
+			return rights
+		}
+	}
+	return append(rights, right)
 }
 
 // mostLacks are published.
@@ -77,6 +95,9 @@ func (s *HTTP) knows(st Status) inspect.Knows {
 	k := st.Knows()
 	if lacks := s.lacks.Load(); lacks != nil {
 		k.Lacks = (*lacks)[:min(len(*lacks), mostLacks)]
+	}
+	if misses := s.misses.Load(); misses != nil {
+		k.Warnings = append(k.Warnings, (*misses)[:min(len(*misses), mostLacks)]...)
 	}
 	return k
 }
@@ -95,13 +116,16 @@ func (s *HTTP) announce(ctx context.Context) {
 	)
 	for wait.For(ctx, aboutLook) {
 		st := s.cfg.Status().common()
-		if time.Since(looked) >= rightsEvery && st.Registry.Refused == "" { // which is a finding of its own
+		if time.Since(looked) >= rightsEvery && !strings.Contains(st.Registry.Refused, "WRONGPASS") {
 			s.lookAtRights(ctx, lacking)
 			looked = time.Now()
 		}
 		about := s.about(st)
 		every := aboutEvery
-		if st.Janitor.Leading {
+		lasts := aboutTTL
+		if len(about.Failing) > 0 {
+			every, lasts = aboutLeader, aboutFailing
+		} else if st.Janitor.Leading {
 			every = aboutLeader
 		}
 		changed := about.Boot != told.Boot || st.Janitor.Leading != leading ||
@@ -111,7 +135,7 @@ func (s *HTTP) announce(ctx context.Context) {
 		}
 		text, err := json.Marshal(about)
 		if err == nil {
-			err = s.tellOnce(ctx, st.Instance, text)
+			err = s.tellOnce(ctx, st.Instance, text, lasts)
 		}
 		if ctx.Err() != nil {
 			return
@@ -126,10 +150,10 @@ func (s *HTTP) announce(ctx context.Context) {
 	}
 }
 
-func (s *HTTP) tellOnce(ctx context.Context, instance string, text []byte) error {
+func (s *HTTP) tellOnce(ctx context.Context, instance string, text []byte, lasts time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, aboutCall)
 	defer cancel()
-	return s.cfg.Client.Set(ctx, s.cfg.Layout.About(instance), text, aboutTTL).Err()
+	return s.cfg.Client.Set(ctx, s.cfg.Layout.About(instance), text, lasts).Err()
 }
 
 func (s *HTTP) about(st Status) inspect.About {

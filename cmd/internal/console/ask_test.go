@@ -123,7 +123,7 @@ func TestWhileRedisHangsThePageShowsAtOnceWhatWasReadBefore(t *testing.T) {
 	require.Contains(t, page(), "1 live")
 	server.Stop()
 	defer server.Cont()
-	require.Eventually(t, func() bool { return strings.Contains(page(), "Redis does not answer. This is ") },
+	require.Eventually(t, func() bool { return strings.Contains(page(), "Redis cannot be asked. This is ") },
 		30*time.Second, 10*time.Millisecond)
 	shown := page()
 	require.Contains(t, shown, "1 live", "the last known state")

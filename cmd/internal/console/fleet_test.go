@@ -198,8 +198,8 @@ func TestAReplicaShowsWhatAllOfThemKnowOfThemselves(t *testing.T) {
 			}
 			return strings.Contains(shown, "two: ")
 		}, 30*time.Second, 10*time.Millisecond)
-		require.Contains(t, shown, "two: heartbeat fails: Redis does not allow its user that (NOPERM this user has no permissions). "+
-			"rollcall doctor names each right that is missing.")
+		require.Contains(t, shown, "two: heartbeat fails: Redis' user lacks a right (NOPERM this user has no permissions). "+
+			"rollcall doctor, with that user, names each that is missing.")
 		require.Contains(t, shown, "two: the file of REDIS_PASSWORD_FILE cannot be used: the file is empty. ")
 
 		res, err := http.Get(one.base + "/page/instance?id=two")

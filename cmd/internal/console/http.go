@@ -77,6 +77,7 @@ type HTTP struct {
 	address  string // for others
 	guesses  guesses
 	lacks    atomic.Pointer[[]string] // rights
+	misses   atomic.Pointer[[]string] // those without which less works
 
 	// nil without a fleet
 	fleet     *fleet

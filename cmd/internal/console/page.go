@@ -150,7 +150,7 @@ func (s *HTTP) view(r *http.Request) pageView {
 	last, err := s.fleet.now(r.Context(), s.fleet.patience)
 	if err != nil {
 		v.Problems = append(v.Problems, inspect.Unanswered(err))
-		v.Problems = append(v.Problems, s.knows(v.Base).Findings(v.Base.Instance, v.Base.Time)...)
+		v.Problems = append(v.Problems, s.knows(v.Base).Findings(v.Base.Instance, v.Base.Time, err)...)
 	}
 	if last == nil {
 		return v

@@ -38,7 +38,7 @@ func (v pageView) Verdict() verdict {
 	case v.Fleet == nil:
 		return verdict{"bad", "The state of the fleet is not known"}
 	case v.Old != "":
-		return verdict{"bad", "Redis does not answer. This is " + v.Old + " old"}
+		return verdict{"bad", "Redis cannot be asked. This is " + v.Old + " old"}
 	case len(v.Problems) == 0:
 		return verdict{"good", "All is well"}
 	case v.starting():

@@ -200,7 +200,7 @@ func TestACertificateThatEndsWithinFourteenDaysIsAProblem(t *testing.T) {
 	} {
 		st := Status{Instance: "one", Time: now, Files: []reload.Status{{Setting: "CERT", Ends: now.Add(left)}}}
 		text := ""
-		for _, p := range st.Knows().Findings("one", now) {
+		for _, p := range st.Knows().Findings("one", now, nil) {
 			text += string(p.Level) + ": " + p.Sentence
 		}
 		require.Equal(t, want == "", text == "")

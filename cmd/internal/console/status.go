@@ -26,6 +26,8 @@ type Status struct {
 
 	// NobodyAllowed means that a set of allowed devices is asked for, and is empty.
 	NobodyAllowed bool `json:"nobody_allowed,omitempty"`
+	// Untold is of inspect.Knows.
+	Untold map[string][2]int `json:"-"`
 
 	Redis    connect.RedisStatus `json:"redis"`
 	Registry registry.Status     `json:"registry"`
@@ -42,7 +44,7 @@ func (s Status) Knows() inspect.Knows {
 	k := inspect.Knows{
 		Refused: s.Registry.Refused, Sockets: s.Registry.Devices, DryRun: s.Janitor.DryRun,
 		Failing: s.Registry.Failing, Ends: map[string]time.Time{}, Files: map[string]string{},
-		NobodyAllowed: s.NobodyAllowed,
+		NobodyAllowed: s.NobodyAllowed, Untold: s.Untold,
 	}
 	if len(k.Failing) == 0 { // otherwise that is why
 		k.NotReady = s.NotReady

@@ -44,6 +44,8 @@ type Knows struct {
 	DryRun   bool                 `json:"dry_run,omitempty"`
 	// NobodyAllowed means that a set of allowed devices is asked for, and is empty.
 	NobodyAllowed bool `json:"nobody_allowed,omitempty"`
+	// Untold are rules that cannot judge most of their candidates: how many, and of how many.
+	Untold map[string][2]int `json:"untold,omitempty"`
 }
 
 // Same ignores what changes all the time.
@@ -58,16 +60,32 @@ func (s Status) Learn(id string, k Knows) Status {
 	for i := range s.Instances {
 		if in := &s.Instances[i]; in.ID == id {
 			in.Knows = k
+			s.denied(k)
 			return s
 		}
 	}
 	s.own = Instance{ID: id, Alive: true, Knows: k}
+	s.denied(k)
 	return s
 }
 
-// Findings are those of a replica alone.
-func (k Knows) Findings(id string, now time.Time) []Finding {
-	s := Status{Now: now, own: Instance{ID: id, Alive: true, Knows: k}}
+// denied has a replica's own word why nobody listens to Redis: whoever asks may be allowed more.
+func (s *Status) denied(k Knows) {
+	said := cmp.Or(k.Failing["heartbeat"], k.Refused)
+	if said == "" || len(s.living()) > 0 {
+		return
+	}
+	s.parts = slices.Clone(s.parts)
+	for i := range s.parts {
+		if g := &s.parts[i]; !g.heard && g.refused == nil {
+			g.refused = errors.New(said)
+		}
+	}
+}
+
+// Findings are those of a replica alone, which got err from Redis, or nil.
+func (k Knows) Findings(id string, now time.Time, err error) []Finding {
+	s := Status{Now: now, own: Instance{ID: id, Alive: true, Knows: k}, parts: []glance{{now: now, refused: err}}}
 	return sorted(s.findings("failing"))
 }
 
@@ -79,18 +97,22 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 		found = append(found, Finding{Name: name, Level: level, Do: do, Runbook: runbook,
 			Sentence: fmt.Sprintf(format, args...) + "."})
 	}
-	if k.Refused != "" {
-		add("refused", Wrong, "operate.md#a-replica-disagrees", "", "Redis does not take this replica: %s", brief(k.Refused))
-	} else if k.NotReady != "" {
+	fails := maps.Clone(k.Failing)
+	if k.Refused != "" && fails["heartbeat"] == "" {
+		fails = map[string]string{"heartbeat": k.Refused}
+	} else if k.Refused == "" && k.NotReady != "" {
 		add("not_ready", Warning, "operate.md#a-replica-does-not-become-ready", "", "not ready: %s", brief(k.NotReady))
 	}
 	by := map[string][]string{}
-	for _, op := range slices.Sorted(maps.Keys(k.Failing)) {
-		by[k.Failing[op]] = append(by[k.Failing[op]], op)
+	for _, op := range slices.Sorted(maps.Keys(fails)) {
+		text, _ := explained(errors.New(fails[op]))
+		by[text] = append(by[text], op)
 	}
-	for _, said := range slices.Sorted(maps.Keys(by)) {
-		text, do := explained(errors.New(said))
-		add(by[said][0], Wrong, "", do, "%s: %s", list(by[said], "fails", "fail"), brief(text))
+	for _, text := range slices.Sorted(maps.Keys(by)) {
+		ops, said := by[text], errors.New(fails[by[text][0]])
+		_, do := explained(said)
+		add(ops[0], Wrong, "", do, "%s: %s", few(ops)+its(ops, " fails", " fail"), text)
+		found[len(found)-1].cause, _ = Cause(said)
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Files)) {
 		add("file:"+name, Warning, "runbook.md#rollcallfilefailing", "Put the right value into the file.",
@@ -111,7 +133,12 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 	}
 	if len(k.Lacks) > 0 {
 		add("rights", Wrong, "redis.md#rights", "rollcall doctor, with the replica's own user, says how to allow it.",
-			"its user may not %s", few(k.Lacks))
+			"its user may not %s", strings.Join(k.Lacks[:min(len(k.Lacks), 5)], "; "))
+	}
+	for _, rule := range slices.Sorted(maps.Keys(k.Untold)) {
+		add("rule:"+rule, Warning, "cleanup-runbook.md#why-a-rule-is-held",
+			"A right may be missing: cleanup why KEY, with the replica's own user, names what has no answer.",
+			"the rule %s keeps %d of its %d candidates because a sign has no answer", rule, k.Untold[rule][0], k.Untold[rule][1])
 	}
 	for _, text := range k.Warnings {
 		add(text, Warning, redisPage, "", "%s", text)

@@ -33,6 +33,7 @@ type Finding struct {
 
 	stops bool // nothing is swept meanwhile
 	quiet bool // for doctor alone
+	cause string
 	of    []int
 }
 
@@ -78,8 +79,10 @@ func init() { // some refer to others
 		{"server", "runbook.md#a-part-of-redis-does-not-answer", ofFleet, true, awayServers},
 		{"writes", "redis.md#what-redis-may-refuse", ofPartition, false, refusedWrites},
 		{"memory", "runbook.md#rollcallredisfull", ofServer, false, memory},
+		{"failing", "runbook.md#rollcallheartbeatsfail", ofFleet, false, failing},
 		{"rights", "redis.md#rights", ofFleet, true, rights},
 		{"commands", "redis.md#what-redis-may-refuse", ofServer, true, unknownCommands},
+		{"clients", "redis.md#what-redis-may-refuse", ofServer, false, clients},
 		{"latency", redisPage, ofServer, true, latency},
 		{"version", redisPage, ofServer, false, version},
 		{"cluster", redisPage, ofServer, true, cluster},
@@ -107,7 +110,6 @@ func init() { // some refer to others
 		{"settings", "runbook.md#settings", ofFleet, false, settings},
 		{"replicas", "runbook.md#rollcallshrank", ofFleet, false, replicas},
 		{"heartbeats", "runbook.md#rollcallownerdied", ofFleet, false, heartbeats},
-		{"failing", "runbook.md#rollcallheartbeatsfail", ofFleet, false, failing},
 		{"losses", "runbook.md#rollcallownerdied", ofFleet, false, lost},
 		{"doubts", "", ofFleet, false, doubted},
 		{"old_writers", "protocol.md", ofFleet, false, oldWriters},

@@ -129,6 +129,20 @@ func tookMost(_ context.Context, p *patient) (found []Finding, err error) {
 	return found, nil
 }
 
+// unswept is how many entries a pass tried in vain to delete.
+func unswept(r janitor.Report) int64 {
+	if r.Outcome != janitor.Done || r.DryRun || r.Sweep != "owners" && r.Sweep != "registry" {
+		return 0
+	}
+	n := r.Condemned - r.Evicted
+	for reason, spared := range r.Spared {
+		if reason != janitor.SkipUnreadable { // what Redis refused, among others
+			n -= spared
+		}
+	}
+	return int64(n)
+}
+
 func passes(_ context.Context, p *patient) (found []Finding, err error) {
 	for _, r := range p.s.Passes {
 		text := strings.TrimSuffix(r.Reason+": "+brief(r.Error), ": ")
@@ -145,6 +159,11 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 			} else {
 				found[same].Sentence = strings.Replace(found[same].Sentence, " failed: ", ", "+r.Sweep+" failed: ", 1)
 			}
+		case unswept(r) > 0:
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, stops: true, Runbook: "redis.md#what-redis-may-refuse",
+				Sentence: fmt.Sprintf("Redis refused to delete %s that the last pass of %s condemned.",
+					one(unswept(r), "entry", "entries"), r.Sweep),
+				Do: "rollcall doctor, with the replicas' user, names a right that is missing; the leader's log has the refusal."})
 		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
 		case r.Reason == "mass_failure":
 			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "runbook.md#cleanupabouttotakemost",

@@ -54,23 +54,23 @@ func overwritten(_ context.Context, p *patient) ([]Finding, error) {
 func leads(_ context.Context, p *patient) ([]Finding, error) {
 	l := p.g.leader
 	switch {
-	case l == nil && (p.g.refused != nil || p.s.full()): // that is why
+	case (l == nil || !l.begun()) && (p.g.refused != nil || p.s.full()): // that is why
 		return nil, nil
 	case l == nil && p.s.Instances != nil && len(p.s.living()) == 0:
-		return stopping(wrong("Start one.", "No replica is alive, so nobody leads, and nothing dead is swept"))
+		return stopping(wrong("Start one. If some run, look into their logs, and ask rollcall doctor with their user of Redis.",
+			"No replica has a heartbeat, so nobody leads, and nothing dead is swept"))
 	case l == nil:
 		return stopping(wrong("Look into the replicas' logs why none takes the lease.",
 			"Nobody leads, so nothing dead is swept"))
 	case !l.begun() && l.silent:
-		return stopping(wrong("If the lease outlasts its TTL, delete it.", "Nobody leads: %s holds the lease but is no "+
-			"living instance; another takes over in about %s", l.Instance, or(l.ExpiresIn, "one lease TTL")))
+		return stopping(wrong("If no other takes over when that ends, look into the replicas' logs; if it never ends, delete it.",
+			"Nobody leads: %s holds the lease%s but is no living instance", l.Instance, l.left()))
 	case !l.begun():
 		return stopping(warning("If that lasts, look into its log.",
 			"%s has the lease but has not begun its term; nothing is swept until then", l.Instance))
 	case l.silent && l.ExpiresIn != "":
 		return warning("Check that it is alive, if it should be. If the lease outlasts its TTL, delete it.",
-			"%s leads but sends no heartbeat; unless it renews its lease, another takes over in about %s", l.Instance,
-			l.ExpiresIn)
+			"%s holds the lease%s but sends no heartbeat", l.Instance, l.left())
 	case l.Since.IsZero():
 		return fine("%s leads", l.Instance)
 	}
@@ -132,7 +132,7 @@ func held(_ context.Context, p *patient) ([]Finding, error) {
 
 func listens(_ context.Context, p *patient) ([]Finding, error) {
 	w, ago := p.g.witness, p.g.now.Sub(p.g.witness.LastTick)
-	const do = "Look whether replicas with a janitor run, and reach Redis."
+	const do = "Look whether replicas with a janitor run, and what they log."
 	switch {
 	case p.g.heard && p.g.hold != nil && p.g.hold.Reason != "paused":
 		return fine("Redis is listened to; what holds was last seen %s", Ago(p.g.now.Sub(w.Since)))
@@ -211,11 +211,9 @@ func settings(_ context.Context, p *patient) ([]Finding, error) {
 
 func replicas(_ context.Context, p *patient) ([]Finding, error) {
 	n, most, lately := len(p.s.living()), 0, 0
-	for i, m := range p.s.hour {
+	for _, m := range p.s.hour {
 		most = max(most, m.Living)
-		if i >= len(p.s.hour)-2 {
-			lately = max(lately, m.Living)
-		}
+		lately = m.Living // a restart is over by the next minute
 	}
 	switch {
 	case n < p.expect:
@@ -296,11 +294,15 @@ func its(ids []string, its, their string) string {
 func failing(_ context.Context, p *patient) (found []Finding, err error) {
 	of := map[string][]string{}
 	all := map[string]Finding{}
+	told, _ := Cause(p.g.refused)
 	for _, in := range append(slices.Clone(p.s.Instances), p.s.own) {
-		if !in.Alive {
+		if !in.Alive && len(in.Knows.Failing)+len(in.Knows.Lacks) == 0 {
 			continue
 		}
 		for _, f := range in.Knows.findings(p.g.now) {
+			if f.cause != "" && (f.cause == told || f.cause == fullRedis && p.s.full() || f.cause == noAnswer && len(p.s.Unread) > 0) {
+				continue // another finding says so
+			}
 			key := f.Name + f.Sentence
 			of[key], all[key] = append(of[key], in.ID), f
 		}
@@ -361,7 +363,7 @@ func doubted(_ context.Context, p *patient) (found []Finding, err error) {
 			found = append(found, Finding{Name: reason, Level: Warning, Runbook: "runbook.md#" + reason,
 				Sentence: fmt.Sprintf("%s silent %s; entries are kept for %s more at most.",
 					list(ids, "is", "are"), doubtMeaning[reason], Short(until.Sub(p.s.Now))),
-				Do: "Check whether they are alive. If so, they heal by themselves."})
+				Do: "Check whether they are alive. If so, they heal once Redis takes their heartbeats."})
 		}
 	}
 	return found, nil

@@ -175,6 +175,21 @@ func memory(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("%s", text)
 }
 
+func clients(_ context.Context, p *patient) ([]Finding, error) {
+	n := p.server.Clients
+	most, err := strconv.ParseInt(p.server.info["maxclients"], 10, 64)
+	const do = "redis-cli CONFIG SET maxclients 20000; redis-cli CLIENT LIST shows who leaks connections."
+	switch {
+	case err != nil:
+		return unreported("how many clients it takes")
+	case n >= most:
+		return wrong(do, "Redis has as many clients as it takes (maxclients %d): further ones are refused, replicas among them", most)
+	case 10*n >= 9*most:
+		return warning(do, "Redis has %d clients, and takes no more than %d (maxclients)", n, most)
+	}
+	return fine("%d of %d", n, most)
+}
+
 func evictedKeys(_ context.Context, p *patient) ([]Finding, error) {
 	switch n := p.server.info["evicted_keys"]; n {
 	case "":
@@ -323,7 +338,7 @@ func otherFleets(ctx context.Context, p *patient) ([]Finding, error) {
 	if !p.s.noFleet() {
 		return nil, nil
 	}
-	others := p.fleet.OtherFleets(ctx)
+	others := p.fleet.otherFleets(ctx)
 	if len(others) == 0 {
 		return fine("there is none yet")
 	}
@@ -341,9 +356,21 @@ var ofPartitionKeys = regexp.MustCompile(`^\{(.*):\d+:\d+:\d+\}:$`)
 // lookFor bounds the keys that are looked through for fleets of unknown prefixes.
 const lookFor = 100_000
 
-// OtherFleets returns, in quotes, prefixes under which this Redis has fleets. It looks at some of
-// the keys.
-func (r *Reader) OtherFleets(ctx context.Context) []string {
+// Elsewhere returns, in quotes, the prefixes of this Redis' fleets if there is none under this one.
+func (r *Reader) Elsewhere(ctx context.Context) []string {
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return nil
+	}
+	p := parts[0]
+	if n, err := p.client.Exists(ctx, p.keys.Witness(), p.keys.Registry(), p.keys.Roster(), p.keys.Lease()).Result(); err != nil || n > 0 {
+		return nil
+	}
+	return r.otherFleets(ctx)
+}
+
+// otherFleets looks at some of the keys.
+func (r *Reader) otherFleets(ctx context.Context) []string {
 	met := map[string]bool{}
 	witness := guard.Layout{}.Witness()
 	at, err := r.at(ctx)

@@ -34,7 +34,7 @@ var refusals = []struct{ words, means, do string }{
 		"Start its replicas, or lower min-replicas-to-write"},
 	{"READONLY", "this Redis is a replica, and refuses writes",
 		"Name the primary in REDIS_URL, or wait for the end of the failover"},
-	{"OOM", "Redis is full, and refuses writes", "Give it memory, or trim telemetry"},
+	{"OOM", fullRedis, "Give it memory, or trim telemetry"},
 	{"LOADING", "Redis is still loading its data", "Wait: redis-cli INFO persistence shows for how long"},
 	{"BUSY", "somebody's script or function blocks Redis",
 		"redis-cli SCRIPT KILL, or FUNCTION KILL; then find who runs it"},
@@ -43,7 +43,10 @@ var refusals = []struct{ words, means, do string }{
 		"Start that master, or promote a replica of it; redis-cli --cluster check HOST:PORT names its slots"},
 	{"WRONGPASS|NOAUTH", "Redis refuses this user or password",
 		"Correct them in REDIS_URL, or REDIS_PASSWORD_FILE"},
-	{"NOPERM", "Redis does not allow its user that", "rollcall doctor names each right that is missing"},
+	{"NOPERM|The user executing the script can't", "Redis' user lacks a right",
+		"rollcall doctor, with that user, names each that is missing"},
+	{"DENIED", "Redis is in protected mode, and takes clients of its own machine alone",
+		"Give it a password (requirepass), or a user"},
 	{"max number of clients", "Redis has as many clients as it takes (maxclients)",
 		"redis-cli CONFIG SET maxclients 20000; redis-cli CLIENT LIST shows who leaks connections"},
 	{"unknown command", "this Redis does not know a command that is needed",
@@ -56,12 +59,17 @@ var refusals = []struct{ words, means, do string }{
 		"Look at rediss:// in REDIS_URL, and at REDIS_TLS_CA_FILE"},
 	{"tls:", "there is no TLS with Redis", "Look at rediss:// in REDIS_URL, and at REDIS_TLS_CA_FILE"},
 	{"EOF|broken pipe|connection reset", "Redis ends connections at once",
-		"It may have as many clients as it takes (maxclients), want TLS (rediss://), or be no Redis"},
+		"It may have as many clients as it takes (maxclients), be in protected mode, want TLS (rediss://), or be no Redis"},
 	{"connection refused", "nothing listens at Redis' address", "Start Redis, or correct REDIS_URL"},
 	{"no such host", "the host of REDIS_URL has no address", "Correct REDIS_URL, or the DNS"},
-	{"timeout|deadline exceeded", "Redis does not answer in time",
+	{"timeout|deadline exceeded", noAnswer,
 		"Look whether it hangs, and at the network between; it may also want TLS, or no TLS"},
 }
+
+const (
+	fullRedis = "Redis is full, and refuses writes"
+	noAnswer  = "Redis does not answer in time"
+)
 
 // Cause explains an error of Redis: what it means, and the cure. Both are empty if it is not known.
 func Cause(err error) (means, do string) {
@@ -85,12 +93,12 @@ func Cause(err error) (means, do string) {
 // explained returns a sentence, the cause first and the server's words after it, and the cure.
 func explained(err error) (sentence, do string) {
 	means, do := Cause(err)
-	if means == "" {
-		return cause(err), ""
-	}
 	said := cause(err)
-	if at := strings.Index(said, ". "); at > 0 { // some explain at length
-		said = said[:at]
+	if means == "" {
+		return brief(said), ""
+	}
+	for _, end := range []string{". ", ", with args", ", otherwise "} { // some explain at length
+		said, _, _ = strings.Cut(said, end)
 	}
 	return fmt.Sprintf("%s (%s)", means, said), do + "."
 }

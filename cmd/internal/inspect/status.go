@@ -58,6 +58,14 @@ type Leader struct {
 	silent bool
 }
 
+// left ends "holds the lease".
+func (l *Leader) left() string {
+	if l.ExpiresIn == "" {
+		return ", which never ends,"
+	}
+	return " for " + l.ExpiresIn + " more"
+}
+
 func (l *Leader) begun() bool { return l.Epoch > 0 || l.LogLost }
 
 // glances are of the partitions that answer, at least one.

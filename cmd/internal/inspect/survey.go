@@ -250,6 +250,9 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		}
 		st.Instances = append(st.Instances, in)
 	}
+	for _, in := range st.Instances {
+		st.denied(in.Knows)
+	}
 	if st.Passes = passes; st.Partitions != nil {
 		st.Passes = partition.Sum(passes)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ import (
 )
 
 // reachTimeout bounds the question whether one server of several answers.
-const reachTimeout = 2 * time.Second
+const reachTimeout = time.Second
 
 // probeTimeout is for each of ten calls at most.
 const probeTimeout = 500 * time.Millisecond
@@ -177,8 +178,11 @@ func cause(err error) string {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		err = e
 	}
-	return strings.TrimRight(err.Error(), ".")
+	return strings.TrimRight(ofScript.ReplaceAllString(err.Error(), ""), ".")
 }
+
+// ofScript is what Redis adds to the error of a script's command.
+var ofScript = regexp.MustCompile(`\.? script: [0-9a-f]{40}, on @user_script:\d+\.?`)
 
 // probe counts partitions by their keys, if the server with the number does not answer.
 func (r *Reader) probe(ctx context.Context) (int, bool) {

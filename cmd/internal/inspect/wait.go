@@ -42,7 +42,8 @@ func (s *Status) except(yes bool, sentence string) (bool, string, error) {
 
 // Converging returns whether the registry is true and will stay so: a replica leads, nothing stops
 // sweeping, the owner of each entry lives and every living instance has beaten since the first
-// look, and there are atLeast entries, since a fleet that lost most of them has converged too. Each
+// look, every indexed device has its entry, and there are atLeast entries, since a fleet that lost
+// most of them has converged too. Each
 // look reads the whole registry.
 func (r *Reader) Converging(atLeast int) Condition {
 	w := r.Watch()
@@ -74,6 +75,10 @@ func (r *Reader) Converging(atLeast int) Condition {
 		}
 		if v.Dead > 0 {
 			return s.except(false, fmt.Sprintf("%d of %d entries name a dead owner", v.Dead, v.Entries))
+		}
+		if v.NotEntries > 0 {
+			return s.except(false, one(int64(v.NotEntries), "device of an index has", "devices of an index have")+
+				" no entry that names its owner: owners restore what was lost")
 		}
 		sentence := fmt.Sprintf("each of %s names a living owner", one(int64(v.Entries), "entry", "entries"))
 		if s.Partitions != nil {

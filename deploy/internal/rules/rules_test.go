@@ -20,7 +20,7 @@ func TestAFasterFileIsTheSameButForItsTimes(t *testing.T) {
 		return rules[slices.IndexFunc(rules, func(a Alert) bool { return a.Alert == name })]
 	}
 	held := func(f File) Alert { return alert(f, 0, "RollcallHeld") }
-	require.Contains(t, alert(faster, 1, "RollcallShrank").Expr, "[3m:3s]", "a subquery's step, too")
+	require.Contains(t, alert(faster, 0, "RollcallShrank").Expr, "[3m:3s]", "a subquery's step, too")
 	require.Equal(t, "sum by (job, partition, reason) (increase(janitor_held_total[10m])) > 0", held(all).Expr)
 	require.Equal(t, "15m", held(all).For)
 	require.Equal(t, "sum by (job, partition, reason) (increase(janitor_held_total[30s])) > 0", held(faster).Expr)

@@ -197,6 +197,20 @@ func (c *Cycles) Stats(running bool) Stats {
 	return s
 }
 
+// Untold returns, by rule, how many candidates the last full pass kept because a sign had no
+// answer, and how many there were, where that is most of them.
+func (c *Cycles) Untold() map[string][2]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := map[string][2]int{}
+	for rule, r := range c.last {
+		if n := r.Kept["unknown"]; 2*n > r.Scanned {
+			found[rule] = [2]int{n, r.Scanned}
+		}
+	}
+	return found
+}
+
 // RuleStatus is a rule's last full pass here.
 type RuleStatus struct {
 	Rule     string          `json:"rule"`
