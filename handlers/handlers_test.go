@@ -122,7 +122,7 @@ func TestStatusAndPageShowAReplicaAndItsFleet(t *testing.T) {
 		return got.Janitor.Leading && !got.Janitor.Witness.LastTick.IsZero()
 	})
 	require.Equal(t, "pod-1", got.Registry.Instance)
-	require.Equal(t, 1, got.Registry.Devices)
+	require.Equal(t, 1, got.Registry.Held)
 
 	code, text := get(s.page)
 	require.Equal(t, http.StatusOK, code)

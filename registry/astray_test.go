@@ -50,7 +50,7 @@ func TestMemoryIsBoundedByOpenSocketsWhileRedisIsAwayAndNothingIsLeftBehind(t *t
 						require.LessOrEqual(t, r.Remembered(), before+open, "as many as were open once")
 					}
 				}
-				require.Equal(t, 99, r.Status().Devices)
+				require.Equal(t, 99, r.Status().Held)
 				require.Empty(t, r.Miscounted())
 
 				r.data.set(nil, nil)
@@ -169,7 +169,7 @@ func TestCountersAreTrueWhateverHappens(t *testing.T) {
 				time.Sleep(r1.Timing().TTL + 2*r1.Timing().Interval)
 				synctest.Wait()
 				require.Zero(t, r1.Remembered())
-				require.Zero(t, r1.Status().Pending+r1.Status().Foreign+r1.Status().Devices)
+				require.Zero(t, r1.Status().Pending+r1.Status().Disputed+r1.Status().Held)
 				w.end(r1)
 				w.end(r2)
 			})

@@ -70,8 +70,8 @@ func TestWhatPrometheusIsToldIsWhatTheStatusSays(t *testing.T) {
 		}
 		require.EqualValues(t, 2, r.Status().Healed)
 		require.InDelta(t, 2, told["teltonika_registry_healed_total"], 0)
-		require.Equal(t, 7, r.Status().Devices)
-		require.InDelta(t, 7, told["teltonika_registry_devices"], 0)
+		require.Equal(t, 7, r.Status().Held)
+		require.InDelta(t, 7, told["teltonika_registry_held"], 0)
 		w.end(r)
 	})
 }
@@ -140,7 +140,7 @@ func TestAnIDThatIsTooLongIsRefusedAndCountedAndNoOtherDeviceSuffers(t *testing.
 		refused.Release()
 		refused.Release()
 		require.EqualValues(t, 1, r.failures("register"))
-		require.Equal(t, 1, r.Status().Devices)
+		require.Equal(t, 1, r.Status().Held)
 		require.EqualValues(t, 1, w.HLen(t.Context(), w.Registry()).Val())
 		w.end(r)
 	})

@@ -366,7 +366,7 @@ func TestADeviceThatMovedLeavesTheFormerOwnersIndex(t *testing.T) {
 			return w.SIsMember(t.Context(), w.Devices(id), "moves").Val()
 		}
 		time.Sleep(11 * former.Timing().Interval)
-		require.Equal(t, 1, former.Status().Foreign)
+		require.Equal(t, 1, former.Status().Disputed)
 		require.False(t, in("r1"))
 		require.True(t, in("r2"))
 		require.True(t, w.SIsMember(t.Context(), w.Devices("r1"), "stays").Val())

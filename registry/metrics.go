@@ -50,7 +50,7 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 		return m, nil
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: cfg.Namespace, Name: "registry_devices",
+		Namespace: cfg.Namespace, Name: "registry_held",
 		Help: "Ids that this instance holds now: open sockets.",
 	}, claimed)
 	for _, c := range []prometheus.Collector{m.failures, m.healed, m.contested, m.evicted, held} {

@@ -86,7 +86,7 @@ func TestEntriesOfTheDeadAreTakenOverByWhoHoldsTheDevices(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, 1200, w.are("new"))
 				require.EqualValues(t, 1200, w.SCard(t.Context(), w.Devices("new")).Val())
-				require.Zero(t, r.Status().Foreign)
+				require.Zero(t, r.Status().Disputed)
 				require.EqualValues(t, 1200, r.Status().Healed)
 				for _, c := range claims {
 					require.NoError(t, c.Wait(t.Context()))
@@ -169,7 +169,7 @@ func TestTwoThatHoldADeviceOfTheDeadFindOutWhoHasIt(t *testing.T) {
 		time.Sleep(r1.Timing().Grace() + 4*time.Minute)
 		synctest.Wait()
 		require.Equal(t, "r2", w.owner("imei-0"))
-		require.Zero(t, r1.Status().Foreign+r2.Status().Foreign)
+		require.Zero(t, r1.Status().Disputed+r2.Status().Disputed)
 		require.NoError(t, c.Err())
 		require.Equal(t, registry.MovedError{To: "r2"}, half.Err())
 		c.Release()

@@ -38,7 +38,7 @@ func TestAnEntryIsThereWhileItsClaimIsAndItsOwnerBeats(t *testing.T) {
 		c.Release()
 		synctest.Wait()
 		require.Empty(t, w.owner("imei"))
-		require.Zero(t, r.Status().Devices)
+		require.Zero(t, r.Status().Held)
 		w.end(r)
 		require.Equal(t, []string{w.Beats()}, w.Keys(ctx, "*").Val(), "goodbye leaves nothing behind")
 	})

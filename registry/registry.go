@@ -81,7 +81,7 @@ func New(cfg Config) (*Registry, error) {
 	r.table = newTable(r.id, cfg.HeartbeatInterval, cfg.HeartbeatTTL)
 	r.changed = sync.NewCond(&r.mu)
 	var err error
-	r.metrics, err = newMetrics(cfg, func() float64 { return float64(r.Status().Devices) })
+	r.metrics, err = newMetrics(cfg, func() float64 { return float64(r.Status().Held) })
 	if err != nil {
 		return nil, fmt.Errorf("registry: metrics: %w", err)
 	}
@@ -233,10 +233,10 @@ func (r *Registry) Timing() guard.Timing {
 type Status struct {
 	Instance string `json:"instance"`
 	Boot     string `json:"boot"` // boot token; empty until Redis was reached
-	Devices  int    `json:"devices"`
+	Held     int    `json:"held"`
 	// ids, held or released, that Redis may disagree about
-	Pending int `json:"pending"`
-	Foreign int `json:"foreign"` // held here, but their entries name others
+	Pending  int `json:"pending"`
+	Disputed int `json:"disputed"` // held here, but their entries name others
 	// Registered is the number of claims made since start.
 	Registered uint64            `json:"registered"`
 	Healed     uint64            `json:"healed"`    // entries put back since start
@@ -256,7 +256,7 @@ func (r *Registry) Status() Status {
 	defer r.mu.Unlock()
 	s := Status{
 		Instance: r.id, Boot: r.boot, LastBeat: r.lastBeat, Draining: r.draining,
-		Devices: r.table.held(), Pending: r.table.pending(), Foreign: r.table.count[foreign],
+		Held: r.table.held(), Pending: r.table.pending(), Disputed: r.table.count[foreign],
 		Registered: r.claimed, Healed: r.healed, Failing: map[string]string{},
 		Interval: r.cfg.HeartbeatInterval.String(), TTL: r.cfg.HeartbeatTTL.String(),
 		IndexKept: !r.cfg.NoReverseIndex, Refused: r.refused, Heard: !r.heard.IsZero(),

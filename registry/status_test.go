@@ -41,7 +41,7 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 			want.LastBeat = r.Status().LastBeat
 		}
 		early := r.Register("early")
-		want.Registered, want.Devices, want.Pending, want.Refused = 1, 1, 1, "WRONGPASS invalid username-password pair"
+		want.Registered, want.Held, want.Pending, want.Refused = 1, 1, 1, "WRONGPASS invalid username-password pair"
 		is(map[string]string{"heartbeat": want.Refused})
 
 		refusing.set(nil, nil)
@@ -57,12 +57,12 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 		time.Sleep(11 * 20 * time.Second)
 		beaten()
 		want.Heard = true
-		want.Registered, want.Devices, want.Foreign, want.Pending, want.Healed = 6, 6, 2, 2, 4
+		want.Registered, want.Held, want.Disputed, want.Pending, want.Healed = 6, 6, 2, 2, 4
 		is(map[string]string{})
 
 		r.data.set(failing("evalsha"), nil)
 		early.Release()
-		want.Devices, want.Pending = 5, 3
+		want.Held, want.Pending = 5, 3
 		is(map[string]string{"release": "connection lost"})
 		r.stop()
 		want.Draining = true

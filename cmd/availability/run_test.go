@@ -90,7 +90,7 @@ func TestAMitrasLifeThroughTheProgram(t *testing.T) {
 		require.Contains(t, metrics, want)
 	}
 	require.NotContains(t, metrics, id, "no label is a mitra")
-	require.NotContains(t, metrics, "registry_devices", "there are no devices")
+	require.NotContains(t, metrics, "registry_held", "there are no devices")
 
 	p.Stop()
 	require.Equal(t, cli.ExitOK, p.Ends())

@@ -77,7 +77,7 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	} {
 		require.Contains(t, metrics, want)
 	}
-	require.NotContains(t, metrics, "registry_devices", "there are no devices")
+	require.NotContains(t, metrics, "registry_held", "there are no devices")
 
 	p.Stop()
 	require.Equal(t, cli.ExitOK, p.Ends())

@@ -51,7 +51,7 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.NotEmpty(t, st.Redis.ChecksOff)
 	require.Equal(t, p.devices, st.Devices.Addr)
 	require.Equal(t, 1, st.Devices.Connections)
-	require.Equal(t, 1, st.Registry.Devices)
+	require.Equal(t, 1, st.Registry.Held)
 	require.Contains(t, p.Log.String(), connect.EmbeddedNotice)
 	require.Contains(t, p.Log.String(), "checks are off")
 	p.Await(func() bool { return p.state().Janitor.Leading })
@@ -67,7 +67,7 @@ func TestItServesOnARedisOfItsOwn(t *testing.T) {
 	require.Contains(t, body, `ingest_records_total{codec="8"} 3`)
 	require.Contains(t, body, "go_goroutines")
 	// Other programs read these names.
-	require.Contains(t, body, "teltonika_registry_devices 1\n")
+	require.Contains(t, body, "teltonika_registry_held 1\n")
 	require.Contains(t, body, "teltonika_registry_healed_total 0\n")
 	for _, op := range []string{"register", "release", "heartbeat", "heal", "lookup"} {
 		require.Contains(t, body, `teltonika_registry_failures_total{op="`+op+`"} 0`)

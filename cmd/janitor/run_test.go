@@ -69,7 +69,7 @@ func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	first.Await(func() bool { return state(t, first).Janitor.Leading != state(t, second).Janitor.Leading })
 	st := state(t, first)
 	require.True(t, st.Ready, st.NotReady)
-	require.Zero(t, st.Registry.Devices)
+	require.Zero(t, st.Registry.Held)
 	first.Await(func() bool { return state(t, first).Janitor.Witness.Evicted == 50 }, "its next tick reads the total")
 	res, page := first.Ask("", http.MethodGet, "/", "")
 	require.Equal(t, http.StatusOK, res.StatusCode)

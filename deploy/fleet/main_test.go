@@ -83,13 +83,13 @@ func TestAFleetIsSeenSurvivesADeathAndEndsAtAnInterrupt(t *testing.T) {
 	loaded, err := prom.Rules(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, loaded.Groups, 2)
-	awaits(t, prom, `sum(teltonika_registry_devices)`, devices)
+	awaits(t, prom, `sum(teltonika_registry_held)`, devices)
 
 	require.NoError(t, syscall.Kill(pids[0], syscall.SIGKILL))
 	require.True(t, p.Out.Scan())
 	require.Contains(t, p.Out.Text(), "ingest-1 has ended")
 	awaits(t, prom, `sum(up)`, replicas-1)
-	awaits(t, prom, `sum(teltonika_registry_devices)`, devices) // they went elsewhere
+	awaits(t, prom, `sum(teltonika_registry_held)`, devices) // they went elsewhere
 
 	require.NoError(t, p.Signal(syscall.SIGINT))
 	require.Zero(t, p.ExitCode())

@@ -120,7 +120,7 @@ func (s scene) play(t *testing.T) time.Duration {
 // worked is true when a program has done, since its start, what it is for.
 var worked = map[string]string{
 	"ingest": `sum(janitor_passes_total{sweep="registry", outcome="done"}) > 0
-		and sum(teltonika_registry_devices) >= 20`,
+		and sum(teltonika_registry_held) >= 20`,
 	"cleanup": `sum(cleanup_cycles_total) > 0`,
 	"availability": `sum(janitor_passes_total{sweep="availability_offline", outcome="done"}) > 0
 		and max(availability_mitras_online) >= 60`,

@@ -44,7 +44,7 @@ var scenesOfIngest = []scene{
 		alert: "RollcallShrank", fault: "one replica of three ends, with a goodbye", fleet: ingest(),
 		strike: func(r *rig) {
 			r.await("it is known that there were three", func() bool {
-				return r.is(3, "max_over_time(count by (job) (teltonika_registry_devices)[3m:3s])")
+				return r.is(3, "max_over_time(count by (job) (teltonika_registry_held)[3m:3s])")
 			})
 			require.NoError(r.t, r.jobs["ingest"][2].Signal(syscall.SIGTERM))
 		},

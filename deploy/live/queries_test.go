@@ -31,7 +31,7 @@ var comparison = regexp.MustCompile(` (?:==|<|>) [0-9.]+$`)
 
 // unlike are alerts whose query has another shape; each side of it stands here.
 var unlike = map[string][]string{
-	"RollcallGone":     {"last_over_time(teltonika_registry_devices[1d])"},
+	"RollcallGone":     {"last_over_time(teltonika_registry_held[1d])"},
 	"CleanupGone":      {"last_over_time(cleanup_cycles_total[1d])"},
 	"AvailabilityGone": {"last_over_time(availability_mirror_whole[1d])"},
 	"AvailabilityFallsBack": {
@@ -55,7 +55,7 @@ var unlike = map[string][]string{
 	},
 	"RollcallShrank": {
 		"max_over_time(count by (job) (janitor_leader)[1h:1m])",
-		"max_over_time(sum by (job) (teltonika_registry_devices)[10m:30s])",
+		"max_over_time(sum by (job) (teltonika_registry_held)[10m:30s])",
 		"sum by (job) (increase(janitor_evicted_total[10m]))",
 		`sum by (job) (increase(ingest_frames_total{outcome="acknowledged"}[10m]))`, // none fails
 	},

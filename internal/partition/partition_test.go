@@ -48,7 +48,7 @@ func TestOneRegistryOverACluster(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, registry.Owner{Instance: "d", Live: true}, owner)
 	status := replicas["d"].registry.Status()
-	require.Equal(t, []int{devices, devices}, []int{status.Devices, int(status.Registered)})
+	require.Equal(t, []int{devices, devices}, []int{status.Held, int(status.Registered)})
 	many, err := replicas["a"].registry.LookupMany(t.Context(), []string{imei(0), imei(devices), imei(3 * devices), "nobody"})
 	require.NoError(t, err)
 	require.Equal(t, map[string]registry.Owner{

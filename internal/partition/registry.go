@@ -181,9 +181,9 @@ func (r *Registry) Status() registry.Status {
 	all := r.parts[0].Status()
 	for _, part := range r.parts[1:] {
 		s := part.Status()
-		all.Devices += s.Devices
+		all.Held += s.Held
 		all.Pending += s.Pending
-		all.Foreign += s.Foreign
+		all.Disputed += s.Disputed
 		all.Registered += s.Registered
 		all.Healed += s.Healed
 		all.Draining = all.Draining || s.Draining

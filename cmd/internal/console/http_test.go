@@ -71,7 +71,7 @@ func setup(t *testing.T, change ...func(*HTTPConfig)) *bench {
 		Instance: "ingest-1", Version: "v1", Time: now, Started: now.Add(-90 * time.Minute), Ready: true,
 		HTTPAddr: "127.0.0.1:8080",
 		Redis:    connect.RedisStatus{Server: "redis:6379/0", Reachable: true},
-		Registry: registry.Status{Instance: "ingest-1", Devices: 12340, LastBeat: now.Add(-4 * time.Second)},
+		Registry: registry.Status{Instance: "ingest-1", Held: 12340, LastBeat: now.Add(-4 * time.Second)},
 		Janitor: janitor.Status{Instance: "ingest-1", Leading: true, Leader: "ingest-1", Epoch: 7,
 			Witness: janitor.WitnessStatus{Listening: 3600, LastTick: now}},
 	}

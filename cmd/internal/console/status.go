@@ -42,7 +42,7 @@ func (s Status) common() Status { return s }
 // Knows is what of this replica no key of the fleet shows.
 func (s Status) Knows() inspect.Knows {
 	k := inspect.Knows{
-		Refused: s.Registry.Refused, Sockets: s.Registry.Devices, DryRun: s.Janitor.DryRun,
+		Refused: s.Registry.Refused, Sockets: s.Registry.Held, DryRun: s.Janitor.DryRun,
 		Failing: s.Registry.Failing, Ends: map[string]time.Time{}, Files: map[string]string{},
 		NobodyAllowed: s.NobodyAllowed, Untold: s.Untold,
 	}

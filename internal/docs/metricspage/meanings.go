@@ -102,7 +102,7 @@ var meanings = map[string]meaning{
 		"0",
 		"`heartbeat`: Redis is away, or refuses. `register`: ids not registered at the first try; they are served, and healed later. `release`, `heal`, `check`, `compare` (index and claims): tried again. `listen`: what it publishes on its channel does not arrive; it subscribes anew. `lookup`: the caller got the error",
 	},
-	"teltonika_registry_devices": {
+	"teltonika_registry_held": {
 		"The number of devices that are connected here",
 		"Far below `ingest_connections`: sockets that have not sent an IMEI",
 	},
