@@ -136,7 +136,7 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 			"its user may not %s", strings.Join(k.Lacks[:min(len(k.Lacks), 5)], "; "))
 	}
 	for _, rule := range slices.Sorted(maps.Keys(k.Untold)) {
-		add("rule:"+rule, Warning, "cleanup-runbook.md#why-a-rule-is-held",
+		add("rule:"+rule, Warning, "runbook.md#why-a-rule-is-held",
 			"A right may be missing: cleanup why KEY, with the replica's own user, names what has no answer.",
 			"the rule %s keeps %d of its %d candidates because a sign has no answer", rule, k.Untold[rule][0], k.Untold[rule][1])
 	}
