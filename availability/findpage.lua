@@ -1,13 +1,13 @@
 -- findpage.lua: one page of the mitras who can take work now. Each page is a consistent snapshot; a
--- few hundred mitras fit on one page. It writes nothing, except that it removes members that are too
--- long for an id: each page with one would keep everybody waiting.
+-- few hundred mitras fit on one page. It writes nothing, except that it removes members that are
+-- too long for an id: each page with one would keep everybody waiting.
 -- KEYS[1..4] see keys.lua  KEYS[5] the janitor's witness
 -- ARGV[1] cursor  ARGV[2] page size  ARGV[3] the most sessions a mitra may have
 -- ARGV[4] ms of silence after which a mitra is not counted; 0: silence does not matter
 -- ARGV[5] how many mitras of the page to return, the least busy first; 0: all
 -- Result: strings: { next cursor, sessions, ids, ... }, fewer sessions first, the ids one per
---   line: a single string costs a quarter of a list; and '-1' with the number of members removed. Or
---   the error UNSEEDED, also if there are more members than a caller has memory for.
+--   line: a single string costs a quarter of a list; and '-1' with the number of members removed.
+--   Or the error UNSEEDED, also if there are more members than a caller has memory for.
 -- Most of the work is done here, so it does as little as it can per mitra: see start in heard.lua
 -- for the strings that look like numbers.
 if not whole() or redis.call('SCARD', online) > 250000 then

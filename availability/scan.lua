@@ -2,8 +2,8 @@
 -- removed: nobody could read a page that has it.
 -- KEYS[1] a set, or the hash of versions  KEYS[2] the hash of versions
 -- ARGV[1] cursor  ARGV[2] page size
--- Result: { next cursor, how many were removed, id, version, ... }; of a set, only members without a
---   version
+-- Result: { next cursor, how many were removed, id, version, ... }; of a set, only members without
+--   a version
 local kind = redis.call('TYPE', KEYS[1])
 local hash = (type(kind) == 'table' and kind.ok or kind) == 'hash'
 local page = redis.call(hash and 'HSCAN' or 'SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])

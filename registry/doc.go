@@ -80,8 +80,8 @@
 // plain writer (HSET and SET of its own). It keeps the id, and the claim ends with ErrTaken: a live
 // client connects again, which overwrites.
 //
-// Each beat sends its own owner a message, "/". If that does not arrive, questions do not either: the
-// server may not be the primary any more. Control's channels are then subscribed anew.
+// Each beat sends its own owner a message, "/". If that does not arrive, questions do not either:
+// the server may not be the primary any more. Control's channels are then subscribed anew.
 //
 // Asking has its own goroutine and a deadline of a second, so no write waits for it.
 //

@@ -41,8 +41,8 @@ const (
 	exitReplaced = 3
 )
 
-// patience is how long what an owner must do may take. PATIENCE shortens it for those that are known
-// to be broken.
+// patience is how long what an owner must do may take. PATIENCE shortens it for those that are
+// known to be broken.
 var patience = time.Minute
 
 func TestMain(m *testing.M) {

@@ -111,8 +111,8 @@ func (p *peer) handshake(word string) int64 {
 	return p.hears("it answers about "+word, func() { p.asks(0, 1, word) }, answers(word)).handshake
 }
 
-// dealt waits until the owner has dealt with all that it was asked: it confirms that it does not hold
-// an id.
+// dealt waits until the owner has dealt with all that it was asked: it confirms that it does not
+// hold an id.
 func (p *peer) dealt() {
 	p.t.Helper()
 	nobody := fmt.Sprint("nobody-", len(p.all))
