@@ -215,7 +215,7 @@ func TestWhatARuleWillTakeIsToldWithWhatHoldsIt(t *testing.T) {
 		requireWhy(inspect.WillGo, "will go when the rule's grace is over, unless it changes")
 		passed(`{"outcome": "held", "reason": "reference_lost", "error": "sessions does not exist"}`)
 		requireWhy(inspect.Kept,
-			"kept while the rule is held (reference_lost: sessions does not exist; docs/cleanup-")
+			"kept while the rule is held (reference_lost: sessions does not exist; docs/runbook.md#")
 		require.NoError(t, one.jan.Pause(ctx, janitor.Pause{Who: "ann", Why: "look"}))
 		requireWhy(inspect.WillGo, "will go once sweeping goes on, unless it changes")
 		require.NoError(t, one.jan.Resume(ctx))
