@@ -86,6 +86,19 @@ func (s *table) Page(_ context.Context, after string, limit int) ([]availability
 	return s.rows[min(i, len(s.rows)):min(i+limit, len(s.rows))], nil
 }
 
+func (s *table) States(_ context.Context, ids []string) (found []availability.State, err error) {
+	asked := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		asked[id] = true
+	}
+	for _, row := range s.rows {
+		if asked[row.ID] {
+			found = append(found, row)
+		}
+	}
+	return found, nil
+}
+
 func (s *table) Feed(ctx context.Context, since availability.Cursor) ([]availability.State, availability.Cursor, error) {
 	next := availability.Cursor{Xmin: 1, Life: "one"}
 	if since.Xmin == 0 {
