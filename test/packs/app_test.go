@@ -111,7 +111,10 @@ func (a *app) listen() {
 		switch {
 		case json.Unmarshal(a.p.Out.Bytes(), &line) != nil: // a library's own words
 		case line.Op != "":
-			a.answers <- line.OK
+			select {
+			case a.answers <- line.OK:
+			default: // a worker that has lost its connection says again that it is up
+			}
 		default:
 			a.done.mu.Lock()
 			a.done.jobs[line.Done] = true
