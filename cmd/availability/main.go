@@ -23,7 +23,8 @@ or Valkey has a mirror of it, which answers reads and takes heartbeats. Run any
 number of replicas: all serve, and one leads the sweeps. Without a command it
 serves, and needs REDIS_URL, DATABASE_URL, and JWT_HS256_SECRET or JWT_JWKS.
 
-  availability migrate    makes what the database lacks, and ends`,
+  availability migrate    makes what the database lacks, and ends
+  availability simulate   plays a workforce against replicas`,
 		Settings: s.table(),
 		Prefixes: prefixes,
 		Check:    s.check,
@@ -34,7 +35,7 @@ MIGRATE=off) ends it.
 
 SIGTERM or SIGINT stops it gracefully; a second one at once. Exit status: 0
 after a graceful stop, 1 on a failure at run time, 2 on wrong usage or settings.`,
-		Commands: []*cli.Command{migrate()},
+		Commands: commands(),
 	}
 	c.Run = program.Serving(c, &s.Base, func(ctx context.Context, log *slog.Logger) error {
 		return serve(ctx, s, log)

@@ -2,20 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,9 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
+	"github.com/rollcall-redis/rollcall/cmd/availability/internal/workforce"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
@@ -63,12 +58,8 @@ type show struct {
 	db     *pgtest.DB
 	redis  *redistest.Server
 	rdb    *redis.Client
-	apps   []*app
+	force  *workforce.Force
 	all    []*player // that have not been killed
-
-	quiet                       atomic.Bool              // no session begins or ends
-	urls                        atomic.Pointer[[]string] // of replicas, which are called in turn
-	beats, accepts, fails, asks atomic.Int64             // acknowledged heartbeats and accepts; requests without an answer; all
 }
 
 // A player is a replica.
@@ -99,29 +90,21 @@ func TestShow(t *testing.T) {
 		s.launch()
 	}
 	s.says("%d replicas serve: each has found the mirror whole, or has seeded it", replicas)
+	s.force = workforce.New(workforce.Config{
+		Mitras: s.mitras, Targets: s.targets(), Secret: []byte(secret), DB: s.db.Pool, Interval: s.ping,
+		Sessions: 10, SessionLasts: 6 * time.Second, Polls: 50, Rest: 0.01, Seed: uint64(s.began.UnixNano()),
+	})
+	stores := &workforce.Stores{DB: s.db.Pool, Redis: s.rdb}
 	ctx, stop := context.WithCancel(t.Context())
 	var work conc.WaitGroup
 	defer work.Wait()
 	defer stop()
-	for range s.mitras {
-		id, as := newMitra(t, s.db)
-		a := &app{id: id, as: as}
-		s.apps = append(s.apps, a)
-		work.Go(func() { a.live(ctx, s) })
-	}
+	work.Go(func() { s.force.Run(ctx) })
 	work.Go(func() {
-		for wait.For(ctx, time.Second/10) {
-			work.Go(func() { s.session(ctx) })
-		}
+		s.force.Watch(ctx, stores, 2*time.Second, func(line string) { s.says("  | %s", line) })
 	})
-	work.Go(func() {
-		for wait.For(ctx, 2*time.Second) {
-			s.says("  | online %d in Redis, heartbeats %d, sessions accepted %d, failed %d, of %d requests",
-				s.rdb.SCard(ctx, "mitras:online").Val(), s.beats.Load(), s.accepts.Load(), s.fails.Load(), s.asks.Load())
-		}
-	})
-	s.says("%d mitras go online, 10 sessions a second begin", s.mitras)
-	s.until("everybody to be online", func() bool { return len(s.which(true)) == s.mitras })
+	s.says("%d mitras go online, 50 customers poll once a second, 10 sessions a second begin", s.mitras)
+	s.until("everybody to be online", func() bool { return s.force.Counts().WentOnline >= s.mitras })
 	for _, step := range []func(){s.leaderDies, s.redisIsEmptied, s.postgresDies, s.judge} {
 		time.Sleep(s.calm) // so that a reader can follow
 		step()
@@ -168,142 +151,16 @@ func (s *show) launch() {
 		return p.url != ""
 	})
 	s.all = append(s.all, p)
-	s.call()
+	if s.force != nil {
+		s.force.SetTargets(s.targets()...)
+	}
 }
 
-// call has apps and dispatchers call those that live.
-func (s *show) call() {
-	var urls []string
+func (s *show) targets() (urls []string) {
 	for _, p := range s.all {
-		urls = append(urls, "http://"+p.url+"/api/v1/")
+		urls = append(urls, "http://"+p.url)
 	}
-	s.urls.Store(&urls)
-}
-
-// ask makes one request, and returns its status; 0: the outcome is unknown.
-func (s *show) ask(ctx context.Context, as, method, path, body string, into any) int {
-	urls := *s.urls.Load()
-	url := urls[int(s.asks.Add(1))%len(urls)] + path
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	require.NoError(s, err)
-	req.Header.Set("Authorization", "Bearer "+as)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	reply, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.fails.Add(1)
-		return 0
-	}
-	defer reply.Body.Close()
-	if into != nil {
-		_ = json.NewDecoder(reply.Body).Decode(into) // what does not arrive is nothing
-	}
-	if reply.StatusCode >= 500 {
-		s.fails.Add(1)
-		return 0
-	}
-	return reply.StatusCode
-}
-
-// session is given to whoever can take it, and ended.
-func (s *show) session(ctx context.Context) {
-	var id string
-	if s.quiet.Load() || s.db.QueryRow(ctx, "INSERT INTO chat_sessions DEFAULT VALUES RETURNING id::text").Scan(&id) != nil {
-		return
-	}
-	var found []struct{ ID string }
-	s.ask(ctx, asService, "GET", "available?limit=10", "", &found)
-	for _, mitra := range found {
-		if s.ask(ctx, asService, "POST", "sessions/"+id+"/accept", `{"mitra_id": "`+mitra.ID+`"}`, nil) == http.StatusOK {
-			s.accepts.Add(1)
-			break
-		}
-	}
-	if wait.For(ctx, 3*time.Second) && !s.quiet.Load() {
-		s.ask(ctx, asService, "POST", "sessions/"+id+"/end", `{"status": "completed"}`, nil)
-	}
-}
-
-// An app pings for its mitra, and goes online when it is told that it is not.
-type app struct {
-	id, as string
-
-	mu           sync.Mutex
-	dead, online bool
-	signs        []sign
-}
-
-// A sign of life, and when it was acknowledged.
-type sign struct{ sent, got time.Time }
-
-func (a *app) live(ctx context.Context, s *show) {
-	for pause := rand.N(s.ping); wait.For(ctx, pause); {
-		a.mu.Lock()
-		dead, what := a.dead, "online"
-		if a.online {
-			what = "heartbeat"
-		}
-		a.mu.Unlock()
-		if pause = s.ping; dead {
-			continue
-		}
-		sent := time.Now()
-		status := s.ask(ctx, a.as, "POST", "mitra/"+what, "", nil)
-		a.mu.Lock()
-		switch {
-		case status == http.StatusNoContent:
-			a.online = true
-			a.signs = append(a.signs, sign{sent, time.Now()})
-			if what == "heartbeat" {
-				s.beats.Add(1)
-			}
-		case status != 0:
-			a.online, pause = false, 0
-		default:
-			pause /= 4
-		}
-		a.mu.Unlock()
-	}
-}
-
-// silentFor is how long it had been silent at a time, by what was acknowledged by then.
-func (a *app) silentFor(at time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, one := range slices.Backward(a.signs) {
-		if one.got.Before(at) {
-			return at.Sub(one.sent)
-		}
-	}
-	return at.Sub(time.Time{})
-}
-
-// which are the mitras who are online as their apps know, or not.
-func (s *show) which(online bool) (ids []string) {
-	for _, a := range s.apps {
-		a.mu.Lock()
-		if (a.online && !a.dead) == online {
-			ids = append(ids, a.id)
-		}
-		a.mu.Unlock()
-	}
-	return ids
-}
-
-// die has some who are online die, or all the dead come back.
-func (s *show) die(dead bool, most int) (ids []string) {
-	for _, a := range s.apps {
-		a.mu.Lock()
-		if len(ids) < most && a.dead != dead && (a.online || !dead) {
-			a.dead = dead
-			ids = append(ids, a.id)
-		}
-		a.mu.Unlock()
-	}
-	return ids
+	return urls
 }
 
 // leads returns the index of the leader, once there is one.
@@ -318,7 +175,7 @@ func (s *show) leads() (at int) {
 
 // appsDie returns a wait until all who died are offline in both stores.
 func (s *show) appsDie() (silence func()) {
-	since, ids := time.Now(), s.die(true, silentApps)
+	since, ids := time.Now(), s.force.Kill(silentApps)
 	s.says("%d apps DIE without a word", len(ids))
 	return func() {
 		var gone []time.Duration
@@ -342,7 +199,7 @@ func (s *show) leaderDies() {
 	s.all = slices.Delete(slices.Clone(s.all), at, at+1)
 	old.Kill()
 	killed := time.Now()
-	s.call()
+	s.force.SetTargets(s.targets()...)
 	s.says("KILLED the leader %s: whoever called it calls another", old.id)
 	s.leads()
 	s.says("another leads %.1f s after", time.Since(killed).Seconds())
@@ -363,23 +220,30 @@ func (s *show) redisIsEmptied() {
 }
 
 func (s *show) postgresDies() {
-	beats, failed := s.beats.Load(), s.fails.Load()
+	before := s.force.Counts()
 	s.pg.Kill()
 	killed := time.Now()
 	s.says("Postgres KILLED: heartbeats and reads go on with the mirror alone, changes wait")
-	s.until("heartbeats without Postgres", func() bool { return s.beats.Load() > beats+int64(s.mitras/2) })
+	s.until("heartbeats without Postgres", func() bool {
+		return s.force.Counts().Heartbeats > before.Heartbeats+s.mitras/2
+	})
 	time.Sleep(s.calm)
-	s.says("%d heartbeats were acknowledged meanwhile, %d requests failed", s.beats.Load()-beats, s.fails.Load()-failed)
+	c := s.force.Counts()
+	s.says("%d heartbeats were acknowledged meanwhile, %d requests failed and are made again",
+		c.Heartbeats-before.Heartbeats, c.Failed-before.Failed)
 	s.pg.Restart()
 	s.says("Postgres runs again, %.1f s after", time.Since(killed).Seconds())
-	accepted := s.accepts.Load()
-	s.until("changes to be taken again", func() bool { return s.accepts.Load() > accepted })
+	s.until("changes to be taken again", func() bool { return s.force.Counts().Accepted > c.Accepted })
 	s.says("sessions are accepted again, %.1f s after", time.Since(killed).Seconds())
 }
 
 // differences are where apps and stores disagree, as they do while anything is in progress.
 func (s *show) differences() (found []string) {
-	online, ctx := s.which(true), s.Context()
+	online, settled := s.force.Expected()
+	if !settled {
+		return []string{"some apps have no answer yet"}
+	}
+	ctx := s.Context()
 	rows, err := s.db.Query(ctx, `SELECT a.mitra_id::text, coalesce(o.is_online, false), a.version,
 			(SELECT count(*) FROM chat_sessions c
 			  WHERE c.mitra_id = a.mitra_id AND c.status IN ('active', 'pending_payment'))
@@ -394,9 +258,9 @@ func (s *show) differences() (found []string) {
 		in := fmt.Sprint(is, version, sessions)
 		mirror := fmt.Sprint(s.rdb.SIsMember(ctx, "mitras:online", id).Val(), " ",
 			s.rdb.HGet(ctx, "mitras:version", id).Val(), " ", s.rdb.Get(ctx, "mitra:capacity:"+id).Val())
-		if app := slices.Contains(online, id); is != app || in != mirror {
+		if is != online[id] || in != mirror {
 			found = append(found, fmt.Sprintf("%s: online %t as its app knows, %s in Postgres, %s in Redis",
-				id, app, in, mirror))
+				id, online[id], in, mirror))
 		}
 		return nil
 	})
@@ -404,8 +268,8 @@ func (s *show) differences() (found []string) {
 	return found
 }
 
-// offlined returns who was set offline since then, and the shortest time since they sent a sign of
-// life that had been acknowledged by then.
+// offlined returns who was set offline since then without asking for it, and the shortest time
+// since they sent a sign of life that had been acknowledged by then.
 func (s *show) offlined(since time.Time) map[string]time.Duration {
 	shortest := map[string]time.Duration{}
 	rows, err := s.db.Query(s.Context(), `SELECT mitra_id::text, created_at::timestamptz FROM mitra_online_logs
@@ -414,9 +278,10 @@ func (s *show) offlined(since time.Time) map[string]time.Duration {
 	var id string
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-		silent := s.apps[slices.IndexFunc(s.apps, func(a *app) bool { return a.id == id })].silentFor(at)
-		if before, twice := shortest[id]; !twice || silent < before {
-			shortest[id] = silent
+		if silent, known := s.force.SilentFor(id, at); known {
+			if before, twice := shortest[id]; !twice || silent < before {
+				shortest[id] = silent
+			}
 		}
 		return nil
 	})
@@ -425,8 +290,8 @@ func (s *show) offlined(since time.Time) map[string]time.Duration {
 }
 
 func (s *show) judge() {
-	s.says("%d dead apps come BACK", len(s.die(false, s.mitras)))
-	s.quiet.Store(true)
+	s.says("%d dead apps come BACK", s.force.Revive())
+	s.force.Quiet()
 	var differ []string
 	agree := waittest.Becomes(20*time.Millisecond, func() bool {
 		differ = s.differences()
@@ -435,8 +300,9 @@ func (s *show) judge() {
 	require.True(s, agree, "%d differences: %s", len(differ), strings.Join(differ[:min(5, len(differ))], "; "))
 	all := s.offlined(s.began)
 	require.GreaterOrEqual(s, slices.Min(slices.Collect(maps.Values(all))), s.stale, all)
+	c := s.force.Counts()
 	s.says("AGREED: %d mitras online in the mirror, in Postgres and as their apps know; every counter of sessions "+
-		"and every version is equal", len(s.which(true)))
+		"and every version is equal", c.Online)
 	s.says("  %d heartbeats acknowledged; %d mitras set offline for silence, each for %v or more: "+
-		"nobody who pinged", s.beats.Load(), len(all), s.stale)
+		"nobody who pinged", c.Heartbeats, len(all), s.stale)
 }
