@@ -1,4 +1,4 @@
-# CI calls lint, model, test and test-all as they are: what passes here passes there.
+# CI calls these as they are, all but test-packs of test-all: what passes here passes there.
 
 # Modules of ours, which go.work ties: the library alone is in the root's, so that an embedder takes
 # over no dependency of anything else.
