@@ -48,7 +48,8 @@ func (l limited) replica(t *testing.T, prefix, id string) (*rollcall.Replica, fu
 	t.Helper()
 	r, err := rollcall.New(rollcall.Config{
 		Redis: l.options(), Prefix: prefix, Instance: id, Interval: 200 * time.Millisecond, TTL: time.Second, Drain: time.Second,
-		Logger: slog.New(slog.DiscardHandler), Janitor: rollcall.Janitor{ScanEvery: 300 * time.Millisecond, LeaseTTL: 3 * time.Second, LogBytes: 1},
+		Logger:  slog.New(slog.DiscardHandler),
+		Janitor: rollcall.Janitor{ScanEvery: 300 * time.Millisecond, LeaseTTL: 3 * time.Second, LogBytes: 1},
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -71,7 +72,8 @@ func (l limited) live(t *testing.T, prefix string) {
 	require.NoError(t, l.admin.Set(ctx, prefix+"janitor:beats", "not a hash", 0).Err())
 	require.NoError(t, l.admin.Set(ctx, prefix+"janitor:witness", "not a hash", 0).Err())
 	above := fmt.Sprintf("%d-1", time.Now().Add(time.Hour).UnixMicro()) // as a failover leaves it
-	require.NoError(t, l.admin.XAdd(ctx, &redis.XAddArgs{Stream: prefix + "janitor:log", ID: above, Values: []any{"a", "b"}}).Err())
+	require.NoError(t, l.admin.XAdd(ctx, &redis.XAddArgs{Stream: prefix + "janitor:log", ID: above,
+		Values: []any{"a", "b"}}).Err())
 	a, stopA := l.replica(t, prefix, "a")
 	b, stopB := l.replica(t, prefix, "b")
 	defer stopA()
@@ -84,7 +86,8 @@ func (l limited) live(t *testing.T, prefix string) {
 	require.NoError(t, bob.Wait(ctx))
 	require.NoError(t, l.admin.HDel(ctx, prefix+"connections:registry", "bob").Err())
 	eventually("bob is back", func() bool { return entry("bob") == "a" })
-	dead := doubt.Record{Last: time.Now().Add(-time.Minute).UnixMilli(), TTL: 1000, Due: 200, Born: 1, State: doubt.Holds}
+	dead := doubt.Record{Last: time.Now().Add(-time.Minute).UnixMilli(), TTL: 1000, Due: 200, Born: 1,
+		State: doubt.Holds}
 	keys := registry.Layout{Prefix: prefix}
 	_, err := l.admin.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.HSet(ctx, keys.Beats(), "dead", dead.String())
@@ -210,7 +213,8 @@ func TestAReplicaThatMayNotHearOrTellIsNotReady(t *testing.T) {
 		running := pool.New()
 		running.Go(func() { _ = r.Run(ctx) })
 		<-r.Started()
-		require.Eventually(t, func() bool { return !r.Status().Registry.LastBeat.IsZero() }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return !r.Status().Registry.LastBeat.IsZero() },
+			30*time.Second, time.Millisecond)
 		require.ErrorContains(t, r.Ready(), "allow PUBLISH and SUBSCRIBE", lacks)
 		stop()
 		running.Wait()

@@ -24,9 +24,9 @@ type Clock struct {
 	there, here time.Time
 }
 
-// Said takes the time in an answer to a call that began at begun. A time that was read after this
+// Learn takes the time in an answer to a call that began at begun. A time that was read after this
 // machine was suspended wins over any other; a slow answer is better than none.
-func (c *Clock) Said(begun, there time.Time) {
+func (c *Clock) Learn(begun, there time.Time) {
 	now := time.Now()
 	took := now.Sub(begun)
 	c.mu.Lock()

@@ -19,7 +19,7 @@ func TestTwoClocksAreComparedWhateverOursSays(t *testing.T) {
 		c := clocks{source: &Clock{}}
 		off := now.Add(1000 * time.Hour) // of both, against ours
 		said := func(clock *Clock, begun, there time.Time) {
-			clock.Said(begun, there)
+			clock.Learn(begun, there)
 			c.compare()
 		}
 		said(&c.mirror, time.Now(), off)
@@ -49,14 +49,14 @@ func TestAnAnswerThatTookLongSaysNothingUnlessItIsTheFirst(t *testing.T) {
 	var c Clock
 	require.Zero(t, c.At(time.Now()))
 	long, then := 2*time.Second, time.Now().Add(time.Hour)
-	c.Said(time.Now().Add(-long), then)
+	c.Learn(time.Now().Add(-long), then)
 	require.WithinDuration(t, then, c.At(time.Now()), long, "it is better than none")
-	c.Said(time.Now(), then)
+	c.Learn(time.Now(), then)
 	require.WithinDuration(t, then, c.At(time.Now()), answerWithin)
-	c.Said(time.Now().Add(-long), time.Now())
+	c.Learn(time.Now().Add(-long), time.Now())
 	require.WithinDuration(t, then, c.At(time.Now()), answerWithin)
 	c.Forget()
-	c.Said(time.Now().Add(-long), time.Now())
+	c.Learn(time.Now().Add(-long), time.Now())
 	require.WithinDuration(t, time.Now(), c.At(time.Now()), long)
 }
 
@@ -72,18 +72,18 @@ func TestClocksAreNotComparedAcrossASuspendedMachine(t *testing.T) {
 	c := clocks{source: &Clock{}}
 	before := time.Now()
 	for _, clock := range []*Clock{&c.mirror, c.source} {
-		clock.Said(before, before)
+		clock.Learn(before, before)
 		clock.here = slept(clock.here, time.Hour)
 	}
 	woken := before.Add(time.Hour)
-	c.mirror.Said(time.Now(), woken)
+	c.mirror.Learn(time.Now(), woken)
 	c.compare()
 	require.Equal(t, woken, c.toMirror(woken), "only one has answered since")
-	c.source.Said(time.Now(), woken.Add(3*time.Minute))
+	c.source.Learn(time.Now(), woken.Add(3*time.Minute))
 	c.compare()
 	require.WithinDuration(t, woken, c.toMirror(woken.Add(3*time.Minute)), time.Second)
 	var once Clock
-	once.Said(slept(time.Now(), time.Hour), time.Now())
+	once.Learn(slept(time.Now(), time.Hour), time.Now())
 	require.Zero(t, once.At(time.Now()), "it answered before the machine slept, and was read afterwards")
 }
 

@@ -177,7 +177,7 @@ func (f *fake) Feed(_ context.Context, since Cursor) ([]State, Cursor, error) {
 			states = append(states, r.State)
 		}
 	}
-	f.clock.Said(time.Now(), f.now())
+	f.clock.Learn(time.Now(), f.now())
 	return states, Cursor{Xmin: f.xid, Life: f.life}, nil
 }
 

@@ -170,7 +170,7 @@ func (f *feed) tell(ctx context.Context, step string, begun time.Time) error {
 	if err != nil {
 		return err
 	}
-	f.clocks.mirror.Said(sent, now)
+	f.clocks.mirror.Learn(sent, now)
 	f.clocks.compare()
 	f.turned(out[2], mark)
 	f.sawWhole = f.sawWhole && f.data == out[3]

@@ -74,25 +74,29 @@ var sizes = map[string]size{
 	smoke: {
 		rounds: 1, fullScans: []int{3000}, sweeps: []int{500, 3000}, oneByOne: 500, neighbour: 5000, gone: 2000,
 		deaths: 1, replicas: 4, claims: 500, beat: 2 * time.Second, storm: 2000, handovers: 1, waiters: 5,
-		reconciled: 3000, contenders: []int{4}, watched: time.Second, gateway: 50, priced: 3000, repeats: 100, quick: 1, mitras: 500,
+		reconciled: 3000, contenders: []int{4}, watched: time.Second, gateway: 50, priced: 3000,
+		repeats: 100, quick: 1, mitras: 500,
 		beats: 1000, found: []int{40, 2500}, foundIn: 2500, accepts: 20, raw: 10, polls: time.Second,
 	},
 	"small": {
 		rounds: 1, fullScans: []int{100_000}, sweeps: []int{1000, 50_000}, oneByOne: 1000, neighbour: 50_000, gone: 20_000,
 		deaths: 3, replicas: 10, claims: 2000, beat: 2 * time.Second, storm: 20_000, handovers: 5, waiters: 30,
-		reconciled: 50_000, contenders: []int{10}, watched: 5 * time.Second, gateway: 500, priced: 50_000, repeats: 500, quick: 1, mitras: 2000,
+		reconciled: 50_000, contenders: []int{10}, watched: 5 * time.Second, gateway: 500,
+		priced: 50_000, repeats: 500, quick: 1, mitras: 2000,
 		beats: 10_000, found: []int{300, 10_000}, foundIn: 10_000, accepts: 100, raw: 20, polls: 3 * time.Second,
 	},
 	"default": {
 		rounds: 3, fullScans: []int{10_000, 100_000, 1_000_000}, sweeps: []int{1000, 100_000}, oneByOne: 1000, neighbour: 200_000,
 		gone: 50_000, deaths: 10, replicas: 100, claims: 10_000, beat: 4 * time.Second, storm: 50_000, handovers: 10, waiters: 100,
-		reconciled: 300_000, contenders: []int{100}, watched: 30 * time.Second, gateway: 5000, priced: 300_000, repeats: 2000, quick: 2, mitras: 10_000,
+		reconciled: 300_000, contenders: []int{100}, watched: 30 * time.Second, gateway: 5000,
+		priced: 300_000, repeats: 2000, quick: 2, mitras: 10_000,
 		beats: 30_000, found: []int{300, 10_000, 100_000}, foundIn: 50_000, accepts: 500, raw: 200, polls: 15 * time.Second,
 	},
 	"full": {
 		rounds: 5, fullScans: []int{10_000, 100_000, 1_000_000, 10_000_000}, sweeps: []int{1000, 100_000, 1_000_000}, oneByOne: 100_000,
 		neighbour: 300_000, gone: 50_000, deaths: 20, replicas: 100, claims: 10_000, beat: 30 * time.Second, storm: 50_000, handovers: 15,
-		waiters: 100, reconciled: 1_000_000, contenders: []int{10, 100, 1000}, watched: 30 * time.Second, gateway: 10_000, priced: 1_000_000, repeats: 5000,
+		waiters: 100, reconciled: 1_000_000, contenders: []int{10, 100, 1000},
+		watched: 30 * time.Second, gateway: 10_000, priced: 1_000_000, repeats: 5000,
 		quick: 3, mitras: 10_000, beats: 50_000, found: []int{300, 10_000, 100_000}, foundIn: 100_000, accepts: 1000, raw: 500, polls: time.Minute,
 	},
 }

@@ -21,8 +21,10 @@ import (
 var leaderRows = slices.Concat([]row{
 	{3, "LeaderStoppedBriefly", true, 60, slowSweep, under(&leaderStopped{}, sameTerm)},
 	{4, "LeaderStoppedPastItsLease", true, 60, slowSweep, under(&leaderHeld{meanwhile: anotherLeads}, fenced)},
-	{5, "LeaderStoppedNobodyTookOver", false, 60, slowSweep, under(&leaderHeld{meanwhile: nobodyLeads}, fencedByNobody)},
-	{6, "SuccessorDiesBeforeItWakes", false, 60, slowSweep, under(&leaderHeld{meanwhile: anotherLedAndDied}, leadsInANewTerm)},
+	{5, "LeaderStoppedNobodyTookOver", false, 60, slowSweep,
+		under(&leaderHeld{meanwhile: nobodyLeads}, fencedByNobody)},
+	{6, "SuccessorDiesBeforeItWakes", false, 60, slowSweep,
+		under(&leaderHeld{meanwhile: anotherLedAndDied}, leadsInANewTerm)},
 }, leaderEndsRows, termsRows, staleRows)
 
 const (
@@ -243,15 +245,24 @@ func leadsInANewTerm(w *environment, v *judge.Verdict) {
 
 // leaderEndsRows are about leaders that end, at every point of a term.
 var leaderEndsRows = []row{
-	{2, "LeaderKilledAcquiring", false, 60, slowSweep, under(&leaderKilled{at: failpoint.Acquiring}, sweptAfterKill)},
-	{2, "LeaderKilledOpening", false, 60, slowSweep, under(&leaderKilled{at: failpoint.Opening}, sweptAfterKill)},
-	{2, "LeaderKilledRenewing", false, 60, slowSweep, under(&leaderKilled{at: failpoint.Renewing}, sweptAfterKill)},
-	{2, "LeaderKilledAfterJudging", false, 60, slowSweep, under(&leaderKilled{at: failpoint.AfterJudging}, sweptAfterKill)},
-	{2, "LeaderKilledBeforeScript", false, 60, slowSweep, under(&leaderKilled{at: failpoint.BeforeScript}, sweptAfterKill)},
-	{2, "LeaderKilledAfterReply", true, 60, slowSweep, under(&leaderKilled{at: failpoint.AfterReply}, sweptAfterKill)},
-	{9, "LeaderTerminatedAcquiring", false, 60, slowSweep, under(&leaderTerminated{at: failpoint.Acquiring}, handedOver)},
-	{9, "LeaderTerminatedRenewing", false, 60, slowSweep, under(&leaderTerminated{at: failpoint.Renewing}, handedOver)},
-	{9, "LeaderTerminatedMidPass", false, 60, slowSweep, under(&leaderTerminated{at: failpoint.BeforeScript}, handedOver)},
+	{2, "LeaderKilledAcquiring", false, 60, slowSweep, under(&leaderKilled{at: failpoint.Acquiring},
+		sweptAfterKill)},
+	{2, "LeaderKilledOpening", false, 60, slowSweep, under(&leaderKilled{at: failpoint.Opening},
+		sweptAfterKill)},
+	{2, "LeaderKilledRenewing", false, 60, slowSweep, under(&leaderKilled{at: failpoint.Renewing},
+		sweptAfterKill)},
+	{2, "LeaderKilledAfterJudging", false, 60, slowSweep,
+		under(&leaderKilled{at: failpoint.AfterJudging}, sweptAfterKill)},
+	{2, "LeaderKilledBeforeScript", false, 60, slowSweep,
+		under(&leaderKilled{at: failpoint.BeforeScript}, sweptAfterKill)},
+	{2, "LeaderKilledAfterReply", true, 60, slowSweep, under(&leaderKilled{at: failpoint.AfterReply},
+		sweptAfterKill)},
+	{9, "LeaderTerminatedAcquiring", false, 60, slowSweep,
+		under(&leaderTerminated{at: failpoint.Acquiring}, handedOver)},
+	{9, "LeaderTerminatedRenewing", false, 60, slowSweep,
+		under(&leaderTerminated{at: failpoint.Renewing}, handedOver)},
+	{9, "LeaderTerminatedMidPass", false, 60, slowSweep,
+		under(&leaderTerminated{at: failpoint.BeforeScript}, handedOver)},
 }
 
 // resigns asks a leader to give its lease back; false: it has none any more.

@@ -92,7 +92,8 @@ func heldWhileMixed(w *environment, v *judge.Verdict) {
 // termsRows are about terms that follow each other, quickly or after a time without any.
 var termsRows = []row{
 	{7, "AllKilledAndRestartedAtOnce", false, 60, slowSweep, under(&allKilled{}, listenedOn)},
-	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowSweep, under(&allKilled{away: gap * 3 / 2}, listenedAnew)},
+	{7, "AllKilledAndRestartedPastTheGap", false, 60, slowSweep,
+		under(&allKilled{away: gap * 3 / 2}, listenedAnew)},
 	{8, "ManyTerms", false, 60, slowSweep, manyTerms},
 }
 

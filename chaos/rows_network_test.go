@@ -21,24 +21,40 @@ import (
 // networkRows are what the network between replicas and Redis does to them. All of it is done by
 // the proxies: tc and its netem, with which packets proper are lost, need a kernel of one's own.
 var networkRows = []row{
-	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches, under(&deleteDelayed{}, (*environment).refusedWhatCameLate)},
+	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches,
+		under(&deleteDelayed{}, (*environment).refusedWhatCameLate)},
 
-	{11, "EvictionsReplyLost", false, 60, smallBatches, under(&batchesLost{lose: (*harness.Proxy).LoseReply, times: 5}, (*environment).countedOnce)},
-	{11, "EvictionsReplyLostSilently", false, 60, smallBatches, under(&batchesLost{lose: (*harness.Proxy).LoseReplySilently, times: 2}, (*environment).countedOnce)},
-	{11, "EvictionsRequestLost", false, 60, smallBatches, under(&batchesLost{lose: (*harness.Proxy).LoseRequest, times: 5}, (*environment).countedOnce)},
-	{11, "EvictionsRequestLostSilently", false, 60, smallBatches, under(&batchesLost{lose: (*harness.Proxy).LoseRequestSilently, times: 2}, (*environment).countedOnce)},
+	{11, "EvictionsReplyLost", false, 60, smallBatches,
+		under(&batchesLost{lose: (*harness.Proxy).LoseReply, times: 5}, (*environment).countedOnce)},
+	{11, "EvictionsReplyLostSilently", false, 60, smallBatches,
+		under(&batchesLost{lose: (*harness.Proxy).LoseReplySilently, times: 2}, (*environment).countedOnce)},
+	{11, "EvictionsRequestLost", false, 60, smallBatches,
+		under(&batchesLost{lose: (*harness.Proxy).LoseRequest, times: 5}, (*environment).countedOnce)},
+	{11, "EvictionsRequestLostSilently", false, 60, smallBatches,
+		under(&batchesLost{lose: (*harness.Proxy).LoseRequestSilently, times: 2},
+			(*environment).countedOnce)},
 
-	{12, "LeaderResetInMidScript", false, 60, smallBatches, under(&leaderCut{midScript: true, cut: (*harness.Proxy).Refuse}, (*environment).ledNoLongerThanTrusted)},
-	{12, "LeaderHalfOpen", false, 60, smallBatches, under(&leaderCut{cut: (*harness.Proxy).HalfOpen}, (*environment).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsNoReplies", false, 60, smallBatches, under(&leaderCut{cut: (*harness.Proxy).LoseReplies}, (*environment).ledNoLongerThanTrusted)},
-	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches, under(&leaderCut{cut: (*harness.Proxy).HoldReplies}, (*environment).ledNoLongerThanTrusted)},
-	{14, "LeaderCutOff", true, 60, smallBatches, under(&leaderCut{midBatch: true, cut: (*harness.Proxy).Hold}, func(w *environment, v *judge.Verdict) {
-		w.ledNoLongerThanTrusted(v)
-		w.refusedWhatCameLate(v)
-	})},
+	{12, "LeaderResetInMidScript", false, 60, smallBatches,
+		under(&leaderCut{midScript: true, cut: (*harness.Proxy).Refuse},
+			(*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHalfOpen", false, 60, smallBatches, under(&leaderCut{cut: (*harness.Proxy).HalfOpen},
+		(*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsNoReplies", false, 60, smallBatches,
+		under(&leaderCut{cut: (*harness.Proxy).LoseReplies}, (*environment).ledNoLongerThanTrusted)},
+	{12, "LeaderHearsRepliesTooLate", false, 60, smallBatches,
+		under(&leaderCut{cut: (*harness.Proxy).HoldReplies}, (*environment).ledNoLongerThanTrusted)},
+	{14, "LeaderCutOff", true, 60, smallBatches,
+		under(&leaderCut{midBatch: true, cut: (*harness.Proxy).Hold}, func(w *environment, v *judge.Verdict) {
+			w.ledNoLongerThanTrusted(v)
+			w.refusedWhatCameLate(v)
+		})},
 
-	{13, "LossyNetwork", false, 60, nil, under(&poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }}, (*environment).stoppedHardlyEver)},
-	{13, "SlowNetwork", false, 60, nil, under(&poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }}, (*environment).stoppedHardlyEver)},
+	{13, "LossyNetwork", false, 60, nil,
+		under(&poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Loss(0.3) }},
+			(*environment).stoppedHardlyEver)},
+	{13, "SlowNetwork", false, 60, nil,
+		under(&poorNetwork{worse: func(l *harness.Proxy) *proxy.Rule { return l.Slow(20_000) }},
+			(*environment).stoppedHardlyEver)},
 
 	{14, "OwnersCutOff", false, 60, nil, under(&ownersCut{}, (*environment).doubted)},
 	{14, "OneOwnerCutOff", false, 60, nil, under(&ownersCut{one: true}, (*environment).takenForDead)},

@@ -23,9 +23,12 @@ import (
 var ownerRows = []row{
 	{1, "NoFault", false, 60, nil, noFault},
 	{15, "OwnerStoppedForHalfItsTTL", false, 60, nil, under(&ownerStopped{lasts: harness.TTL / 2}, healedSoon)},
-	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(&ownerStopped{lasts: harness.TTL * 12 / 10}, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil, under(&ownerStopped{lasts: 2 * harness.TTL, swept: true}, healedSoon)},
-	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed, under(&ownerStopped{lasts: 2 * harness.TTL, swept: true}, healedSoon)},
+	{15, "OwnerStoppedPastItsTTL", false, 60, nil, under(&ownerStopped{lasts: harness.TTL * 12 / 10},
+		healedSoon)},
+	{15, "OwnerStoppedUntilItIsSwept", false, 60, nil,
+		under(&ownerStopped{lasts: 2 * harness.TTL, swept: true}, healedSoon)},
+	{15, "OwnerStoppedUntilItIsSweptUnindexed", false, 60, unindexed,
+		under(&ownerStopped{lasts: 2 * harness.TTL, swept: true}, healedSoon)},
 	{15, "FleetStoppedPastItsTTL", false, 60, operated, under(&fleetStopped{}, nothingEvicted)},
 }
 
@@ -279,10 +282,14 @@ func nothingEvicted(w *environment, v *judge.Verdict) {
 var staleRows = []row{
 	{18, "OwnerStoppedReconciling", false, 60, nil, under(&ownerStale{at: failpoint.Reconciling}, staysMoved)},
 	{18, "OwnerStoppedComparing", false, 60, nil, under(&ownerStale{at: failpoint.Comparing}, staysMoved)},
-	{18, "OwnerStoppedBeforeAnswering", false, 60, nil, under(&ownerStale{at: failpoint.UnansweredRegister}, staysMoved)},
-	{18, "OwnerKilledReconciling", false, 60, nil, under(&ownerStale{at: failpoint.Reconciling, dies: true}, staysMoved)},
-	{18, "OwnerKilledComparing", false, 60, nil, under(&ownerStale{at: failpoint.Comparing, dies: true}, staysMoved)},
-	{18, "OwnerKilledBeforeAnswering", false, 60, nil, under(&ownerStale{at: failpoint.UnansweredRegister, dies: true}, staysMoved)},
+	{18, "OwnerStoppedBeforeAnswering", false, 60, nil,
+		under(&ownerStale{at: failpoint.UnansweredRegister}, staysMoved)},
+	{18, "OwnerKilledReconciling", false, 60, nil,
+		under(&ownerStale{at: failpoint.Reconciling, dies: true}, staysMoved)},
+	{18, "OwnerKilledComparing", false, 60, nil, under(&ownerStale{at: failpoint.Comparing, dies: true},
+		staysMoved)},
+	{18, "OwnerKilledBeforeAnswering", false, 60, nil,
+		under(&ownerStale{at: failpoint.UnansweredRegister, dies: true}, staysMoved)},
 }
 
 // ownerStale stops an owner, for longer than its TTL, between reading and acting on it, or before

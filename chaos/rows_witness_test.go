@@ -20,9 +20,12 @@ import (
 // witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
 // lives, and then something keeps the count from telling it.
 var witnessRows = []row{
-	{32, "EvictedThenRestarted", true, 60, longLease, under(&evictedUnseen{then: restarted}, heldFor("restarted", "gap"))},
-	{32, "EvictedThenPromoted", false, 60, longLease, under(&evictedUnseen{then: promoted, spare: true}, heldFor("restarted", "gap"))},
-	{32, "EvictedThenStatisticsReset", false, 60, longLease, under(&evictedUnseen{then: statisticsReset}, heldFor("restarted", "gap"))},
+	{32, "EvictedThenRestarted", true, 60, longLease, under(&evictedUnseen{then: restarted},
+		heldFor("restarted", "gap"))},
+	{32, "EvictedThenPromoted", false, 60, longLease, under(&evictedUnseen{then: promoted, spare: true},
+		heldFor("restarted", "gap"))},
+	{32, "EvictedThenStatisticsReset", false, 60, longLease,
+		under(&evictedUnseen{then: statisticsReset}, heldFor("restarted", "gap"))},
 	{33, "ContenderWithoutInfo", false, 60, longLease, under(&withoutInfo{}, nothingWent)},
 	{33, "SettingsOfTheSlow", false, 60, longLease, under(&slowAmongQuick{}, heldFor("settings"))},
 }
@@ -294,7 +297,8 @@ func (f *slowAmongQuick) evictSlow(w *environment, slow *harness.Replica) {
 // Sentinel or an operator does it; the address changes hands behind the proxies.
 var failoverRows = []row{
 	{27, "FailoverThatLostSeconds", true, 60, nil, under(&failover{behind: harness.Interval}, lostAndBack)},
-	{27, "FailoverThatLostLeaseAndHeartbeats", false, 60, nil, under(&failover{behind: harness.TTL + harness.Interval}, lostAndBack)},
+	{27, "FailoverThatLostLeaseAndHeartbeats", false, 60, nil,
+		under(&failover{behind: harness.TTL + harness.Interval}, lostAndBack)},
 }
 
 // failover cuts the link of a primary to its replica, and later promotes the replica.

@@ -142,8 +142,9 @@ func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 
 // settingsPages are made from the programs' settings; tests there compare them.
 var settingsPages = map[string]string{
-	"ingest": "reference/settings.md", "cleanup": "reference/settings.md", "availability": "reference/availability-settings.md",
-	"janitor": "protocol.md",
+	"ingest": "reference/settings.md", "cleanup": "reference/settings.md",
+	"availability": "reference/availability-settings.md",
+	"janitor":      "protocol.md",
 }
 
 func settingsTable(t *testing.T, page, name string) string {

@@ -71,7 +71,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	delete(b.ids, owner)
 	b.held -= len(ids)
 	b.condemned += len(ids)
-	keys := guard.EntryKeys(b.p.t.j.layout, owner)
+	keys := guard.EntryKeys(b.p.Layout(), owner)
 	if b.whole {
 		keys = keys[:1]
 	}
@@ -99,7 +99,7 @@ func (b *batcher) delete(ctx context.Context, owner string) error {
 	if a.Reason != "" && a.Deleted > 0 && !b.told[owner] && len(b.told) < toldMost {
 		b.told[owner] = true
 		b.p.Log().Warn("evicted entries but left the index alone: check that key",
-			"owner", owner, "key", b.p.t.j.layout.Devices(owner), "reason", a.Reason)
+			"owner", owner, "key", b.p.Layout().Devices(owner), "reason", a.Reason)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ type scan struct {
 // walk reads the hash once. A cursor is valid only on the server that issued it: if that is
 // replaced, a hold begins, and after it the next scan is due.
 func (w *scan) walk(ctx context.Context) error {
-	p, key := w.p, w.p.t.j.layout.Registry()
+	p, key := w.p, w.p.Layout().Registry()
 	if err := expect(ctx, p, redis.Pipeliner.HLen, key); err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func (c *counts) add(ctx context.Context, p *Pass, page []string, all int) error
 	var entries, listed *redis.IntCmd
 	indexes := make([]*redis.IntCmd, len(page))
 	_, err := p.Client().TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		l := p.t.j.layout
+		l := p.Layout()
 		entries, listed = pipe.HLen(ctx, l.Registry()), pipe.SCard(ctx, l.Roster())
 		for i, id := range page {
 			indexes[i] = pipe.SCard(ctx, l.Devices(id))

@@ -49,7 +49,7 @@ func (s *quickWay) Run(ctx context.Context, p *Pass) error {
 	silent = s.due(p, silent)
 	indexes := make([]string, len(silent))
 	for i, owner := range silent {
-		indexes[i] = p.t.j.layout.Devices(owner)
+		indexes[i] = p.Layout().Devices(owner)
 	}
 	if err := expect(ctx, p, redis.Pipeliner.SCard, indexes...); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *quickWay) sweep(
 	ctx context.Context, p *Pass, owner string,
 ) (condemned, unreadable int, err error) {
 	var (
-		index = p.t.j.layout.Devices(owner)
+		index = p.Layout().Devices(owner)
 		b     = newBatcher(s.entries, p)
 		found int
 	)

@@ -212,7 +212,8 @@ func TestATermThatIsOverHereIsNotEvenAsked(t *testing.T) {
 				<-ctx.Done()
 				r.faults.set(func([]any) error { asked.Add(1); return nil }, nil)
 				// With a context that outlives the term, like that of a process that has slept.
-				a, err := p.Delete(context.WithoutCancel(ctx), Batch{Owner: "dead", Body: guard.EvictEntries, Items: []string{"x"}})
+				a, err := p.Delete(context.WithoutCancel(ctx),
+					Batch{Owner: "dead", Body: guard.EvictEntries, Items: []string{"x"}})
 				if a.Verdict != guard.Fenced {
 					err = fmt.Errorf("the answer is %q", a.Verdict)
 				}

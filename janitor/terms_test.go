@@ -381,7 +381,10 @@ func TestATickAndWhatGoesAlongEndInTime(t *testing.T) {
 func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fleet) {
 		var line broken
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.Client.AddHook(redistest.Intercept(line.meets)) })
+		r := f.replica("r1", func(c *Config) {
+			c.Interval = time.Minute
+			c.Client.AddHook(redistest.Intercept(line.meets))
+		})
 		mend := line.by("pttl", io.ErrUnexpectedEOF)
 		f.indexed("silent", 1)
 		f.must(f.Set(t.Context(), f.Registry(), "not a hash", 0))

@@ -36,9 +36,11 @@ func TestOwnersBearTheTracesOfTheirModel(t *testing.T) {
 	}, func(t *testing.T, s *server, tr trace) []string {
 		r := &ownersReplay{server: s, client: s.client(""), at: -1, lives: map[int]*life{}, robbed: map[string]bool{}, scripts: map[string]*redis.Script{}}
 		for _, name := range []string{"register", "release", "goodbye", "heal", "beat"} {
-			r.scripts[name] = s.script("internal/guard/settings", "internal/guard/former", "registry/record", "registry/owner", "registry/"+name)
+			r.scripts[name] = s.script("internal/guard/settings", "internal/guard/former",
+				"registry/record", "registry/owner", "registry/"+name)
 		}
-		r.scripts["boot"] = s.script("internal/guard/settings", "internal/guard/former", "registry/record", "registry/boot")
+		r.scripts["boot"] = s.script("internal/guard/settings", "internal/guard/former",
+			"registry/record", "registry/boot")
 		r.guard = guard.New(r.client, r.client, r.Layout, guard.Timing{Interval: 9 * time.Second, TTL: 2 * time.Hour}, "leader")
 		require.NoError(t, s.Set(t.Context(), r.Heartbeat("leader"), "1/1", 0).Err())
 		for n := range 3 {

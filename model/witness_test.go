@@ -53,7 +53,8 @@ func TestTheWitnessBearsTheTracesOfItsModel(t *testing.T) {
 	}, func(t *testing.T, s *server, tr trace) []string {
 		r := &witnessReplay{
 			server: s, timing: [2]guard.Timing{quick, quick},
-			beats: s.script("internal/guard/settings", "internal/guard/former", "registry/record", "registry/owner", "registry/beat"),
+			beats: s.script("internal/guard/settings", "internal/guard/former", "registry/record",
+				"registry/owner", "registry/beat"),
 		}
 		r.users = map[bool]*redis.Client{false: s.client(""), true: s.client("info")}
 		for i := range 2 { // entries of both stand all the time

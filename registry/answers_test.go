@@ -14,7 +14,9 @@ func TestAnAnswerToALookupThatMakesNoSenseIsAFailure(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, w *bubble) {
 		g := &redistest.Garbled{}
-		r := w.start("r1", func(c *registry.Config) { c.Client.(*redis.Client).AddHook(redistest.Intercept(g.Meets)) })
+		r := w.start("r1", func(c *registry.Config) {
+			c.Client.(*redis.Client).AddHook(redistest.Intercept(g.Meets))
+		})
 		r.register(t, "imei")
 		for i, change := range redistest.Garblings(0) {
 			g.Set(change)

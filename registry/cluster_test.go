@@ -70,7 +70,8 @@ func TestALookUpOfADeviceThatIsHeldHereTakesOneRoundTrip(t *testing.T) {
 	require.NoError(t, rdb.HSet(ctx, r.keys.Registry(), "here", "me", "there", "owner").Err())
 	r.Register("here", Socket{Close: rdb.Close})
 	asked := 0
-	r.cfg.Client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	r.cfg.Client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder,
+		send func() error) error {
 		if strings.HasPrefix(cmds[0].Name(), "eval") {
 			asked++
 		}

@@ -43,7 +43,8 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 				"beyond 1,000 owners the oldest series are dropped.",
 		}, []string{"instance_id"}),
 	}
-	for _, op := range []string{"register", "release", "heartbeat", "heal", "check", "compare", "lookup", "listen"} {
+	for _, op := range []string{"register", "release", "heartbeat", "heal", "check", "compare",
+		"lookup", "listen"} {
 		m.failures.WithLabelValues(op) // so that an alert sees 0 before the first failure
 	}
 	if cfg.Registerer == nil {

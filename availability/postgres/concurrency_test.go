@@ -112,7 +112,8 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 		})
 	}
 	// All but one wait for the connection that waits for the lock.
-	require.Eventually(t, func() bool { s := few.Stat(); return s.Busy > 0 && s.Waits > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { s := few.Stat(); return s.Busy > 0 && s.Waits > 0 }, patience,
+		time.Millisecond)
 	short, cancel := context.WithTimeout(ctx, patience/4)
 	defer cancel()
 	_, _, err = few.Feed(short, availability.Cursor{})

@@ -113,7 +113,7 @@ func (s *Source) fed(ctx context.Context, c *pgx.Conn, since availability.Cursor
 	}
 	states, err = scan(rows, nil, &now.Xmin, &now.Life, &now.Snapshot, &at)
 	if err == nil {
-		s.clock.Said(begun, at)
+		s.clock.Learn(begun, at)
 	}
 	return states, now, err
 }

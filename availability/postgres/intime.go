@@ -33,7 +33,7 @@ func (s *Source) inTime(
 			s.clock.Forget()
 		}
 		if !there.IsZero() {
-			s.clock.Said(begun, there)
+			s.clock.Learn(begun, there)
 		}
 		if !late {
 			return nil

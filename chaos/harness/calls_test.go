@@ -24,11 +24,13 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	p := NewProxy(t, server.Addr())
 	data, control := Clients(p.Addr(), 400*time.Millisecond)
 	reg, err := registry.New(registry.Config{
-		Client: data, Control: control, Instance: "a", HeartbeatInterval: time.Second, HeartbeatTTL: 3 * time.Second, Drain: time.Second,
+		Client: data, Control: control, Instance: "a", HeartbeatInterval: time.Second,
+		HeartbeatTTL: 3 * time.Second, Drain: time.Second,
 	})
 	require.NoError(t, err)
 	sweeps, err := janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: reg, Interval: time.Second, LeaseTTL: 4 * time.Second, RedisShare: 1,
+		Client: data, Control: control, Registry: reg, Interval: time.Second, LeaseTTL: 4 * time.Second,
+		RedisShare: 1,
 	})
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
@@ -79,7 +81,8 @@ func TestVerdictIsCountedThoughTheReplicaNeverHearsIt(t *testing.T) {
 		c := redis.NewClient(&redis.Options{Addr: l.Addr(), Protocol: protocol, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: Patience})
 		defer c.Close()
 		g := guard.New(c, c, registry.Layout{}, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "a")
-		b := guard.Batch{ID: guard.BatchID{Epoch: 7, N: 1}, Token: "no", Body: guard.EvictEntries, Keys: guard.EntryKeys(registry.Layout{}, "x"), Owner: "x", Items: []string{"1"}}
+		b := guard.Batch{ID: guard.BatchID{Epoch: 7, N: 1}, Token: "no", Body: guard.EvictEntries,
+			Keys: guard.EntryKeys(registry.Layout{}, "x"), Owner: "x", Items: []string{"1"}}
 		a, err := g.Do(t.Context(), b)
 		require.NoError(t, err)
 		require.Equal(t, guard.Fenced, a.Verdict)

@@ -52,7 +52,8 @@ func BuildIngest(t *testing.T) string {
 func BuildOf(t *testing.T, program string, flags ...string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), program)
-	args := append([]string{"build", "-tags", "failpoints", "-o", binary}, append(redistest.Raced(), flags...)...)
+	args := append([]string{"build", "-tags", "failpoints", "-o", binary},
+		append(redistest.Raced(), flags...)...)
 	args = append(args, "github.com/rollcall-redis/rollcall/cmd/"+program)
 	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)

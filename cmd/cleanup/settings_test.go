@@ -19,7 +19,8 @@ import (
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	programtest.Tables(t, "../../docs/reference/settings.md", *update, map[string][]cli.Setting{"cleanup": new(settings).table()})
+	programtest.Tables(t, "../../docs/reference/settings.md", *update,
+		map[string][]cli.Setting{"cleanup": new(settings).table()})
 }
 
 // loaded are settings from arguments and an environment.

@@ -38,7 +38,8 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	// made of the program's name
 	texts := map[string]bool{"ingest failed": true, "cleanup failed": true, "availability failed": true}
 	for _, folder := range []string{
-		"../../registry", "../../janitor", "../../lease", "../../cmd/ingest/internal/gateway", "../../cmd/ingest/internal/commands",
+		"../../registry", "../../janitor", "../../lease", "../../cmd/ingest/internal/gateway",
+		"../../cmd/ingest/internal/commands",
 		"../../cmd/internal/cli", "../../cmd/internal/connect", "../../cmd/internal/console",
 		"../../cmd/internal/program",
 		"../../cmd/internal/reload", "../../cmd/internal/tracing", ".",

@@ -141,7 +141,9 @@ func me() string {
 	return name + host
 }
 
-func (f *fleet) write(ctx context.Context, stderr io.Writer, do func(c *connect.Clients, keys guard.Layout) error) error {
+func (f *fleet) write(
+	ctx context.Context, stderr io.Writer, do func(c *connect.Clients, keys guard.Layout) error,
+) error {
 	clients, err := connect.Once(ctx, &f.base.Redis, controlDeadline)
 	if err != nil {
 		return f.advised(err)

@@ -61,7 +61,8 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 func (f *fleet) showStatus(r *inspect.Reader, w io.Writer, s inspect.Status) error {
 	if s.Empty() {
 		return line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and --prefix, "+
-			"or start a replica; rollcall doctor says whether this Redis is fit for one", f.base.Redis, r.Layout().Prefix)
+			"or start a replica; rollcall doctor says whether this Redis is fit for one", f.base.Redis,
+			r.Layout().Prefix)
 	}
 	return showStatus(w, s)
 }
@@ -94,7 +95,8 @@ func (f *fleet) replicas(ctx context.Context) []answer {
 		asking.Go(func() {
 			s, err := statusOf(ctx, base)
 			all[i] = answer{Address: hostOf(base), Instance: s.Instance, Version: s.Version,
-				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady, Says: s.Knows().Findings(s.Instance, time.Now(), nil)}
+				Leads: s.Janitor.Leading, Ready: s.Ready, NotReady: s.NotReady,
+				Says: s.Knows().Findings(s.Instance, time.Now(), nil)}
 			if err != nil {
 				all[i] = answer{Address: hostOf(base), Error: err.Error()}
 			}
@@ -207,7 +209,8 @@ func showHead(w io.Writer, s inspect.Status) error {
 	if s.Redis.MaxMemory > 0 {
 		limit = inspect.Megabytes(s.Redis.MaxMemory) + " at most"
 	}
-	server := fmt.Sprintf("%s, %s, policy %s, %s used, %s", s.Redis.Version, cmp.Or(s.Redis.Role, "role unknown"),
+	server := fmt.Sprintf("%s, %s, policy %s, %s used, %s", s.Redis.Version,
+		cmp.Or(s.Redis.Role, "role unknown"),
 		cmp.Or(s.Redis.Policy, "unknown"), inspect.Megabytes(s.Redis.Memory), limit)
 	if s.Redis.Version == "" {
 		server = "not known: this user may not INFO"

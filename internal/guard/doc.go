@@ -11,7 +11,7 @@
 //		Body: guard.EvictEntries, Keys: guard.EntryKeys(guard.Layout{}, "dead-one"), Items: imeis,
 //	})
 //
-// Package janitor does all this. Use guard directly only to write a Body or to read the witness.
+// Package janitor does all this.
 //
 // # What the script checks
 //

@@ -15,7 +15,7 @@ type Need struct{ On, Commands string }
 // tag begins the names of channels, see keyless.Tag.
 func Replica(keys guard.Layout, tag, some string) []Need {
 	lease, term, log := keys.Lease(), keys.Term(), keys.Log()
-	aside := func(name string) string { return name + ":aside:" + some } // in place of a key that is no use
+	aside := func(name string) string { return name + ":aside:" + some } // where an unusable key is moved to
 	hash := "hget hset hdel hscan hlen"
 	all := []Need{
 		{"", "ping time info multi exec"},
@@ -44,7 +44,8 @@ func Programs(keys guard.Layout, tag string, names ...string) []Need {
 	all := append(Replica(keys, tag, some), Need{keys.About(some), "get getrange set"})
 	if commands := keys.Prefix + "commands:"; slices.Contains(names, "ingest") {
 		all = append(all,
-			Need{records, "xadd"}, Need{records + ":dead", "xadd"}, Need{records + ":messages", "xadd"}, Need{records + ":faults", "hset"},
+			Need{records, "xadd"}, Need{records + ":dead", "xadd"}, Need{records + ":messages", "xadd"},
+			Need{records + ":faults", "hset"},
 			Need{commands + "outbound:" + some, "xgroup xreadgroup xadd xack xdel xpending xclaim xrange"},
 			Need{commands + "responses", "xadd"}, Need{commands + "state:" + some, "set"},
 		)

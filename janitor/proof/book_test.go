@@ -251,7 +251,8 @@ func TestNotesThatSomebodyMadeLargeAreNotRead(t *testing.T) {
 		require.NoError(t, err)
 		return book
 	}
-	require.NoError(t, open().Note(t.Context(), map[string]string{"note": "ours", "large": strings.Repeat("x", 1<<20)}))
+	require.NoError(t, open().Note(t.Context(), map[string]string{"note": "ours",
+		"large": strings.Repeat("x", 1<<20)}))
 	require.Equal(t, "ours", open().State("note"))
 	require.Empty(t, open().State("large"))
 	for i := range 1000 {

@@ -103,7 +103,8 @@ func beOwner() error {
 		_ = json.NewEncoder(os.Stdout).Encode(map[string]string{"event": e.Event, "key": e.Key, "owner": e.Owner})
 	}
 	db, _ := strconv.Atoi(os.Getenv("REDIS_DB"))
-	opt := &redis.Options{Addr: "127.0.0.1:" + os.Getenv("REDIS_PORT"), DB: db, MaxRetries: -1, ContextTimeoutEnabled: true}
+	opt := &redis.Options{Addr: "127.0.0.1:" + os.Getenv("REDIS_PORT"), DB: db, MaxRetries: -1,
+		ContextTimeoutEnabled: true}
 	rdb, ctl := redis.NewClient(opt), redis.NewClient(lease.Options(opt))
 	defer rdb.Close()
 	defer ctl.Close()

@@ -165,7 +165,8 @@ func stampsTheHandshake(w *world) {
 	asked := p.hears("it asks", func() { a.do("touch", "phone") }, answers("phone"))
 	require.Less(w.t, asked.handshake, back, "it is not when the registration landed")
 	ahead := asked.at - w.now().UnixMilli()
-	require.InDelta(w.t, time.Hour.Milliseconds(), ahead, float64(patience.Milliseconds()), "it is the server's time")
+	require.InDelta(w.t, time.Hour.Milliseconds(), ahead, float64(patience.Milliseconds()),
+		"it is the server's time")
 	require.Greater(w.t, asked.handshake, back-patience.Milliseconds())
 }
 
@@ -250,7 +251,8 @@ func takesWordsLiterally(w *world) {
 		a.registers(id)
 	}
 	now := w.now().Add(apart).UnixMilli()
-	for _, c := range [][2]string{{"%41", "%2541"}, {"/x y", "%2Fx%20y"}, {"100%", "100%25"}, {"a\tb", "a%09b"}, {"A", "A"}} {
+	for _, c := range [][2]string{{"%41", "%2541"}, {"/x y", "%2Fx%20y"}, {"100%", "100%25"},
+		{"a\tb", "a%09b"}, {"A", "A"}} {
 		p.loses(c[0], c[1], now)
 	}
 	for _, id := range []string{"a", "x y", "ü|1", "a/b"} {

@@ -148,7 +148,9 @@ func (w *world) clients(l *line) (data, control redis.UniversalClient) {
 		o := lease.ClusterOptions(w.clusterOptions())
 		o.PoolSize, o.PipelinePoolSize = roomy, -1
 		c := redis.NewClusterClient(o)
-		c.OnNewNode(func(node *redis.Client) { node.AddHook(redistest.Intercept(wire{l, node.Options().Addr}.send)) })
+		c.OnNewNode(func(node *redis.Client) {
+			node.AddHook(redistest.Intercept(wire{l, node.Options().Addr}.send))
+		})
 		return c
 	}
 	return of(), of()

@@ -21,7 +21,7 @@ const (
 	// A leader's description has its passes' outcomes.
 	aboutEvery, aboutLeader = 30 * time.Second, 10 * time.Second
 	aboutTTL                = 5 * time.Minute
-	aboutFailing            = 3 * aboutLeader // of one that may die of what it says
+	aboutFailing            = 3 * aboutLeader // of a failing replica, which may end soon
 	// After a longPass a pass' progress is published, once in aboutLook at most.
 	longPass, aboutLook = time.Second, time.Second
 	aboutCall           = stopTimeout / 2 // it must not hold up a stop

@@ -85,7 +85,8 @@ func (s *Status) denied(k Knows) {
 
 // Findings are those of a replica alone, which got err from Redis, or nil.
 func (k Knows) Findings(id string, now time.Time, err error) []Finding {
-	s := Status{Now: now, own: Instance{ID: id, Alive: true, Knows: k}, parts: []glance{{now: now, refused: err}}}
+	s := Status{Now: now, own: Instance{ID: id, Alive: true, Knows: k},
+		parts: []glance{{now: now, refused: err}}}
 	return sorted(s.findings("failing"))
 }
 
@@ -138,7 +139,8 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 	for _, rule := range slices.Sorted(maps.Keys(k.Untold)) {
 		add("rule:"+rule, Warning, "runbook.md#why-a-rule-is-held",
 			"A right may be missing: cleanup why KEY, with the replica's own user, names what has no answer.",
-			"the rule %s keeps %d of its %d candidates because a sign has no answer", rule, k.Untold[rule][0], k.Untold[rule][1])
+			"the rule %s keeps %d of its %d candidates because a sign has no answer", rule,
+			k.Untold[rule][0], k.Untold[rule][1])
 	}
 	for _, text := range k.Warnings {
 		add(text, Warning, redisPage, "", "%s", text)

@@ -269,16 +269,19 @@ func TestACauseThatAReplicaKnowsStandsForWhatFollowsFromIt(t *testing.T) {
 	const refused = "ERR The user executing the script can't run this command script: " +
 		"10b4d3a036d08927e91102998a9d59e67409cc3d, on @user_script:57."
 	pass := func(spared janitor.SkipReason) []janitor.Report {
-		return []janitor.Report{{Sweep: "owners", Outcome: janitor.Done, Condemned: 26, Spared: map[janitor.SkipReason]int{spared: 26}}}
+		return []janitor.Report{{Sweep: "owners", Outcome: janitor.Done, Condemned: 26,
+			Spared: map[janitor.SkipReason]int{spared: 26}}}
 	}
-	led := Status{Leader: &Leader{Instance: "one", Epoch: 1, ExpiresIn: "9s"}, Heard: true, Instances: []Instance{{ID: "one", Alive: true}}}
+	led := Status{Leader: &Leader{Instance: "one", Epoch: 1, ExpiresIn: "9s"}, Heard: true,
+		Instances: []Instance{{ID: "one", Alive: true}}}
 	of := func(change func(s *Status)) Status { s := led; change(&s); return s }
 	knows := func(s Status, k Knows) Status {
 		s.parts = s.glances()
 		return s.Learn("one", k)
 	}
 	dead := of(func(s *Status) {
-		s.Leader, s.Heard, s.Instances = &Leader{Instance: "one", silent: true, ExpiresIn: "2s"}, false, []Instance{{ID: "one"}}
+		s.Leader, s.Heard, s.Instances = &Leader{Instance: "one", silent: true, ExpiresIn: "2s"}, false,
+			[]Instance{{ID: "one"}}
 	})
 	for name, row := range map[string]struct {
 		s    Status
@@ -287,17 +290,22 @@ func TestACauseThatAReplicaKnowsStandsForWhatFollowsFromIt(t *testing.T) {
 		"deletes that Redis refuses": {of(func(s *Status) { s.Passes = pass(janitor.SkipUnreadable) }),
 			[]string{"Redis refused to delete 26 entries that the last pass of owners condemned."}},
 		"entries that name others by now": {of(func(s *Status) { s.Passes = pass(janitor.SkipReowned) }), nil},
-		"nobody may beat": {knows(dead, Knows{Failing: map[string]string{"heartbeat": refused}, Refused: refused, Lacks: []string{"TIME"}}),
+		"nobody may beat": {knows(dead, Knows{Failing: map[string]string{"heartbeat": refused},
+			Refused: refused, Lacks: []string{"TIME"}}),
 			[]string{"Redis' user lacks a right (ERR The user executing the script can't run this command). No device can be " +
 				"registered, no heartbeat lands, and nothing is swept.", "one: its user may not TIME."}},
 		"one may not write": {knows(led, Knows{Failing: map[string]string{"heal": "OOM x", "heartbeat": "OOM y"}}),
-			[]string{"one: heal fails: Redis is full, and refuses writes (OOM x).", "one: heartbeat fails: Redis is full, and refuses writes (OOM y)."}},
+			[]string{"one: heal fails: Redis is full, and refuses writes (OOM x).",
+				"one: heartbeat fails: Redis is full, and refuses writes (OOM y)."}},
 		"a server of several is away": {of(func(s *Status) {
 			s.Unread = []Unread{{Server: "h:1", Error: "i/o timeout"}}
-			s.Instances = []Instance{{ID: "one", Alive: true, Knows: Knows{Failing: map[string]string{"check": "i/o timeout"}}}}
+			s.Instances = []Instance{{ID: "one", Alive: true,
+				Knows: Knows{Failing: map[string]string{"check": "i/o timeout"}}}}
 		}), []string{"Redis at h:1 does not answer (i/o timeout), which has the fleet's own keys. Its devices can be neither " +
 			"registered nor found, and nothing of theirs is swept."}},
-		"clients": {of(func(s *Status) { s.Redis = Server{Clients: 26, info: map[string]string{"maxclients": "26"}} }),
+		"clients": {of(func(s *Status) {
+			s.Redis = Server{Clients: 26, info: map[string]string{"maxclients": "26"}}
+		}),
 			[]string{"Redis has as many clients as it takes (maxclients 26): further ones are refused, replicas among them."}},
 		"a rule without answers": {knows(led, Knows{Untold: map[string][2]int{"carts": {60, 60}}}),
 			[]string{"one: the rule carts keeps 60 of its 60 candidates because a sign has no answer."}},

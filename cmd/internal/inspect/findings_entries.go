@@ -160,10 +160,12 @@ func passes(_ context.Context, p *patient) (found []Finding, err error) {
 				found[same].Sentence = strings.Replace(found[same].Sentence, " failed: ", ", "+r.Sweep+" failed: ", 1)
 			}
 		case unswept(r) > 0:
-			found = append(found, Finding{Name: r.Sweep, Level: Wrong, stops: true, Runbook: "redis.md#what-redis-may-refuse",
+			found = append(found, Finding{Name: r.Sweep, Level: Wrong, stops: true,
+				Runbook: "redis.md#what-redis-may-refuse",
 				Sentence: fmt.Sprintf("Redis refused to delete %s that the last pass of %s condemned.",
 					one(unswept(r), "entry", "entries"), r.Sweep),
-				Do: "rollcall doctor, with the replicas' user, names a right that is missing; the leader's log has the refusal."})
+				Do: "rollcall doctor, with the replicas' user, names a right that is missing; " +
+					"the leader's log has the refusal."})
 		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
 		case r.Reason == "mass_failure":
 			found = append(found, Finding{Name: r.Sweep, Level: Wrong, Runbook: "runbook.md#cleanupabouttotakemost",

@@ -57,13 +57,15 @@ func leads(_ context.Context, p *patient) ([]Finding, error) {
 	case (l == nil || !l.begun()) && (p.g.refused != nil || p.s.full()): // that is why
 		return nil, nil
 	case l == nil && p.s.Instances != nil && len(p.s.living()) == 0:
-		return stopping(wrong("Start one. If some run, look into their logs, and ask rollcall doctor with their user of Redis.",
+		return stopping(wrong("Start one. If some run, look into their logs, and "+
+			"ask rollcall doctor with their user of Redis.",
 			"No replica has a heartbeat, so nobody leads, and nothing dead is swept"))
 	case l == nil:
 		return stopping(wrong("Look into the replicas' logs why none takes the lease.",
 			"Nobody leads, so nothing dead is swept"))
 	case !l.begun() && l.silent:
-		return stopping(wrong("If no other takes over when that ends, look into the replicas' logs; if it never ends, delete it.",
+		return stopping(wrong("If no other takes over when that ends, look into the replicas' logs; "+
+			"if it never ends, delete it.",
 			"Nobody leads: %s holds the lease%s but is no living instance", l.Instance, l.left()))
 	case !l.begun():
 		return stopping(warning("If that lasts, look into its log.",
@@ -300,8 +302,11 @@ func failing(_ context.Context, p *patient) (found []Finding, err error) {
 			continue
 		}
 		for _, f := range in.Knows.findings(p.g.now) {
-			if f.cause != "" && (f.cause == told || f.cause == fullRedis && p.s.full() || f.cause == noAnswer && len(p.s.Unread) > 0) {
-				continue // another finding says so
+			switch { // what has a finding of its own
+			case f.cause != "" && f.cause == told,
+				f.cause == fullRedis && p.s.full(),
+				f.cause == noAnswer && len(p.s.Unread) > 0:
+				continue
 			}
 			key := f.Name + f.Sentence
 			of[key], all[key] = append(of[key], in.ID), f

@@ -183,7 +183,8 @@ func clients(_ context.Context, p *patient) ([]Finding, error) {
 	case err != nil:
 		return unreported("how many clients it takes")
 	case n >= most:
-		return wrong(do, "Redis has as many clients as it takes (maxclients %d): further ones are refused, replicas among them", most)
+		return wrong(do, "Redis has as many clients as it takes (maxclients %d): "+
+			"further ones are refused, replicas among them", most)
 	case 10*n >= 9*most:
 		return warning(do, "Redis has %d clients, and takes no more than %d (maxclients)", n, most)
 	}
@@ -363,7 +364,8 @@ func (r *Reader) Elsewhere(ctx context.Context) []string {
 		return nil
 	}
 	p := parts[0]
-	if n, err := p.client.Exists(ctx, p.keys.Witness(), p.keys.Registry(), p.keys.Roster(), p.keys.Lease()).Result(); err != nil || n > 0 {
+	if n, err := p.client.Exists(ctx, p.keys.Witness(), p.keys.Registry(), p.keys.Roster(),
+		p.keys.Lease()).Result(); err != nil || n > 0 {
 		return nil
 	}
 	return r.otherFleets(ctx)

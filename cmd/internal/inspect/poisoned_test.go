@@ -54,7 +54,8 @@ func TestALeaseThatNoInstanceHoldsIsAProblem(t *testing.T) {
 		require.NoError(t, l.Set(ctx, l.keys.Lease(), "squat", 1000*time.Hour).Err())
 		s, err := New(l.Client, l.keys).Status(ctx)
 		require.NoError(t, err)
-		require.Contains(t, s.Stopped().Sentence, "Nobody leads: squat holds the lease for 1000h more but is no living instance")
+		require.Contains(t, s.Stopped().Sentence,
+			"Nobody leads: squat holds the lease for 1000h more but is no living instance")
 
 		require.NoError(t, l.Set(ctx, l.keys.Heartbeat("squat"), "x", time.Hour).Err())
 		s, err = New(l.Client, l.keys).Status(ctx)

@@ -59,7 +59,8 @@ var refusals = []struct{ words, means, do string }{
 		"Look at rediss:// in REDIS_URL, and at REDIS_TLS_CA_FILE"},
 	{"tls:", "there is no TLS with Redis", "Look at rediss:// in REDIS_URL, and at REDIS_TLS_CA_FILE"},
 	{"EOF|broken pipe|connection reset", "Redis ends connections at once",
-		"It may have as many clients as it takes (maxclients), be in protected mode, want TLS (rediss://), or be no Redis"},
+		"It may have as many clients as it takes (maxclients), be in protected mode, " +
+			"want TLS (rediss://), or be no Redis"},
 	{"connection refused", "nothing listens at Redis' address", "Start Redis, or correct REDIS_URL"},
 	{"no such host", "the host of REDIS_URL has no address", "Correct REDIS_URL, or the DNS"},
 	{"timeout|deadline exceeded", noAnswer,

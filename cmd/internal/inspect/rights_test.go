@@ -30,7 +30,8 @@ func TestTheDocumentedUserMayRunWhatScriptsRun(t *testing.T) {
 	t.Parallel()
 	calls := regexp.MustCompile(`redis\.p?call\('(\w+)'`)
 	user, found := documented(t), 0
-	for _, dir := range []string{"../../../internal/guard", "../../../registry", "../../../lease", "../../ingest/internal/commands", "../../../internal/timeline"} {
+	for _, dir := range []string{"../../../internal/guard", "../../../registry", "../../../lease",
+		"../../ingest/internal/commands", "../../../internal/timeline"} {
 		files, err := filepath.Glob(dir + "/*.lua")
 		require.NoError(t, err)
 		require.NotEmpty(t, files, dir)
