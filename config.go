@@ -131,13 +131,16 @@ func (c Config) check() error {
 }
 
 // clients returns two of the same server: one for the load, and one for heartbeats and the lease,
-// which no load may starve. A call of the latter that hangs leaves time for another one.
+// which no load may starve. A call of the latter that hangs leaves time for another one, and each
+// partition has connections of its own there.
 func (c Config) clients() (load, control redis.UniversalClient) {
 	within := min(c.Interval/2, (c.TTL-c.Interval)/5)
 	switch {
 	case c.Sentinel != nil:
 		o := bounded(*c.Sentinel, within)
-		control = redis.NewFailoverClient(lease.FailoverOptions(o))
+		mine := lease.FailoverOptions(o)
+		mine.PoolSize *= c.Partitions
+		control = redis.NewFailoverClient(mine)
 		return redis.NewFailoverClient(roomy(lease.FailoverOptions(o), c.Sentinel)), control
 	case c.Cluster != nil:
 		o := bounded(*c.Cluster, within)
@@ -145,7 +148,9 @@ func (c Config) clients() (load, control redis.UniversalClient) {
 		return redis.NewClusterClient(roomy(lease.ClusterOptions(o), c.Cluster)), control
 	default:
 		o := bounded(*c.Redis, within)
-		control = redis.NewClient(lease.Options(o))
+		mine := lease.Options(o)
+		mine.PoolSize *= c.Partitions
+		control = redis.NewClient(mine)
 		return redis.NewClient(roomy(lease.Options(o), c.Redis)), control
 	}
 }

@@ -128,12 +128,21 @@ func (r *Replica) dialer(
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.cut {
-			return nil, errors.Join(errors.New("rollcalltest: cut off from Redis"), conn.Close())
+			return severed{conn}, conn.Close()
 		}
 		r.open[conn] = true
 		return conn, nil
 	}
 }
+
+// severed has lost the other end. Dialing itself succeeds: after failures go-redis leaves a
+// goroutine that a bubble would wait for.
+type severed struct{ net.Conn }
+
+var errCut = errors.New("rollcalltest: cut off from Redis")
+
+func (severed) Read([]byte) (int, error)  { return 0, errCut }
+func (severed) Write([]byte) (int, error) { return 0, errCut }
 
 // Stop ends the replica in good order, and returns what Run did.
 func (r *Replica) Stop() error {

@@ -1,11 +1,13 @@
 package rollcalltest_test
 
 import (
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -92,6 +94,29 @@ func TestOfTwoSocketsTheNewestStaysWhateverHappens(t *testing.T) {
 				require.Equal(t, "b", where(t, a, "alice"), name)
 			}
 			require.NoError(t, newer.Err())
+		})
+	}
+}
+
+// A client that waits for a connection takes a timer that another bubble may have left.
+func TestBubblesOfManyPartitionsFollowEachOther(t *testing.T) {
+	for _, parts := range []int{1, 8, 8} {
+		synctest.Test(t, func(t *testing.T) {
+			fleet := rollcalltest.New(t)
+			a := fleet.Start("a", rollcall.Config{Partitions: parts, Prefix: "{x}:"})
+			b := fleet.Start("b", rollcall.Config{Partitions: parts, Prefix: "{x}:"})
+			var waiting conc.WaitGroup
+			for i := range 100 {
+				waiting.Go(func() {
+					id := strconv.Itoa(i)
+					require.NoError(t, a.Register(id, rollcalltest.NoSocket).Wait(t.Context()))
+					require.Equal(t, "a", where(t, b, id))
+				})
+			}
+			waiting.Wait()
+			a.Cut()
+			time.Sleep(5 * time.Minute)
+			require.Empty(t, where(t, b, "7"))
 		})
 	}
 }
