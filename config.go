@@ -30,8 +30,8 @@ type Config struct {
 	Sentinel *redis.FailoverOptions
 	Cluster  *redis.ClusterOptions
 
-	// Prefix begins every key and channel. On a Redis Cluster it needs a hash tag. Default none, on
-	// a Cluster "{rollcall}:".
+	// Prefix begins every key and channel: at most 100 printable ASCII characters without spaces and
+	// *?[]\. On a Redis Cluster it needs a hash tag. Default none, on a Cluster "{rollcall}:".
 	Prefix string
 	// Partitions divide the registry over slots of a Cluster: a power of two, at most 1024. Default
 	// 1, on a Cluster 16. Run ends with ErrPartitionsDiffer if the fleet has another number.
@@ -124,8 +124,10 @@ func (c Config) check() error {
 	n := c.Partitions
 	wrong(n < 1 || n > guard.MostPartitions || n&(n-1) != 0,
 		"Partitions is %d, must be a power of two, at most %d", n, guard.MostPartitions)
-	tagged := guard.Layout{Prefix: c.Prefix}.OneSlot()
-	wrong((n > 1 || c.Cluster != nil) && !tagged,
+	keys := guard.Layout{Prefix: c.Prefix}
+	wrong(!keys.ValidPrefix(), "Prefix is %q, must be %s", c.Prefix, guard.PrefixRule)
+	wrong(c.Janitor.Off && len(c.Sweeps) > 0, "Sweeps are set, and would never run: Janitor.Off")
+	wrong((n > 1 || c.Cluster != nil) && !keys.OneSlot(),
 		"Prefix is %q, must have a hash tag, such as %s", c.Prefix, clusterPrefix)
 	return errors.Join(errs...)
 }

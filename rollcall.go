@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,6 +94,7 @@ type Replica struct {
 	jan     *partition.Janitor // nil: off
 	began   time.Time
 	clients []redis.UniversalClient
+	ran     atomic.Bool
 
 	onReconciled func()        // or nil
 	reconciled   chan struct{} // one slot: call it
@@ -140,9 +142,12 @@ func (r *Replica) close() (err error) {
 
 // Run registers, beats, heals, and sweeps while this replica leads, until ctx ends. Then it closes
 // every socket, waits for the releases, at most for Config.Drain, and leaves. It returns nil,
-// ErrReplaced if a newer process has this instance id, or ErrPartitionsDiffer. Call it once; it
-// closes the connections.
+// ErrReplaced if a newer process has this instance id, or ErrPartitionsDiffer. It closes the
+// connections: a second call returns an error at once.
 func (r *Replica) Run(ctx context.Context) error {
+	if r.ran.Swap(true) {
+		return errors.New("rollcall: Run was called before; make another Replica")
+	}
 	g := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
 	g.Go(r.reg.Run)
 	g.Go(r.report)

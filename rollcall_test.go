@@ -32,6 +32,11 @@ func TestEverythingThatIsWrongIsNamedAtOnce(t *testing.T) {
 		},
 		{rollcall.Config{Redis: opt, Interval: time.Microsecond}, []string{"Interval is 1µs"}},
 		{rollcall.Config{Redis: opt, TTL: 25 * time.Hour}, []string{"at most 24h"}},
+		{rollcall.Config{Redis: opt, Prefix: "a*:"}, []string{"rollcall: ", "Prefix", "without spaces"}},
+		{
+			rollcall.Config{Redis: opt, Janitor: rollcall.Janitor{Off: true}, Sweeps: []janitor.Sweeper{nil}},
+			[]string{"Sweeps", "would never run"},
+		},
 		{rollcall.Config{Redis: opt, Instance: "a b"}, []string{"rollcall: ", "Instance"}},
 		{rollcall.Config{Redis: opt, Janitor: rollcall.Janitor{RedisShare: 2}}, []string{"rollcall: ", "RedisShare"}},
 	} {
@@ -64,6 +69,7 @@ func TestAnyOptionsAreSetRight(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.NoError(t, r.Run(ctx), name)
+		require.ErrorContains(t, r.Run(ctx), "Run was called before", name)
 	}
 }
 

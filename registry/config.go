@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -101,6 +102,7 @@ func (c Config) check() error {
 	_, clusterControl := c.Control.(*redis.ClusterClient)
 	wrong((clusterData || clusterControl) && !c.Layout.OneSlot(),
 		"Layout.Prefix %q has no hash tag, such as {rollcall}:, which a Redis Cluster needs", c.Layout.Prefix)
+	wrong(!c.Layout.ValidPrefix(), "bad Layout.Prefix %q: %s", c.Layout.Prefix, guard.PrefixRule)
 	wrong(c.HeartbeatInterval < leastInterval, "HeartbeatInterval is %s, must be at least %s",
 		c.HeartbeatInterval, leastInterval)
 	wrong(c.HeartbeatTTL > mostTTL, "HeartbeatTTL is %s, must be at most %s", c.HeartbeatTTL, mostTTL)

@@ -14,6 +14,18 @@ type Layout struct {
 	whole string // of a partition: the prefix of the undivided layout
 }
 
+// PrefixRule says which prefixes are valid: others could not be put into an ACL, or be passed to the
+// programs.
+const PrefixRule = "at most 100 printable ASCII characters without spaces and *?[]\\, with at most one {tag}"
+
+// ValidPrefix reports whether Prefix keeps to PrefixRule.
+func (l Layout) ValidPrefix() bool {
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`*?[]\`, r) }
+	prefix := l.undivided()
+	open, closed := strings.Count(prefix, "{"), strings.Count(prefix, "}")
+	return len(prefix) <= 100 && !strings.ContainsFunc(prefix, bad) && open <= 1 && open == closed
+}
+
 // OneSlot reports whether all keys share a slot of a Redis Cluster: Prefix has a hash tag.
 func (l Layout) OneSlot() bool {
 	_, tagged, open := strings.Cut(l.Prefix, "{")

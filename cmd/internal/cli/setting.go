@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollcall-redis/rollcall/internal/guard"
 )
 
 // Setting is a row of a command's table.
@@ -76,10 +78,8 @@ func Text(p *string, checks ...func(string) error) func(string) error {
 // Prefix accepts a prefix of keys, with one hash tag at most.
 func Prefix(p *string) func(string) error {
 	return Text(p, func(v string) error {
-		unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
-		open, closed := strings.Count(v, "{"), strings.Count(v, "}")
-		if len(v) > 100 || strings.ContainsFunc(v, unprintable) || open > 1 || open != closed {
-			return errors.New("a text of at most 100 printable characters without spaces, with at most one {tag}")
+		if !(guard.Layout{Prefix: v}).ValidPrefix() {
+			return errors.New("a text of " + guard.PrefixRule)
 		}
 		return nil
 	})
