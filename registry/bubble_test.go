@@ -185,6 +185,7 @@ func (w *bubble) end(r *replica) {
 	r.stop()
 	require.NoError(w.t, r.wait())
 	require.Empty(w.t, r.Miscounted())
+	require.ErrorContains(w.t, r.Run(w.t.Context()), "Run was called before")
 }
 
 var errGoesOn = errors.New("the replica goes on")

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc/pool"
@@ -34,6 +35,7 @@ type Registry struct {
 	started chan struct{}
 	scan    chan struct{} // one slot: compare the index with the claims
 	end     context.CancelCauseFunc
+	ran     atomic.Bool
 
 	// Used only by the heartbeat.
 	others *together.Member // partitions that beat together; nil: not yet
@@ -96,8 +98,12 @@ func (r *Registry) Evicted(owner string, n int) { r.metrics.evictedFrom(owner, n
 // beating until every claim is released and nothing holds the heartbeat, or the drain time is over,
 // deregisters and returns nil. It returns ErrReplaced as soon as it finds that, and closes all
 // sockets. If a callback of Config panics, so does Run: a replica without one of its parts would
-// look alive and register nothing. It leaves no goroutine behind but calls of Socket. Call it once.
+// look alive and register nothing. It leaves no goroutine behind but calls of Socket. A
+// second call returns an error at once.
 func (r *Registry) Run(ctx context.Context) (err error) {
+	if r.ran.Swap(true) {
+		return errors.New("registry: Run was called before; make another Registry")
+	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	r.mu.Lock()
