@@ -45,7 +45,8 @@ type Socket struct {
 	// with a number of its own. Messages that arrive meanwhile may have waited in some buffer and
 	// prove nothing. If set, it is called, in a goroutine of its own, before an older socket of
 	// another replica is closed for this one; if it fails, this one is closed. So a handshake that
-	// was read late closes nothing. It must return when ctx ends, after five seconds.
+	// was read late closes nothing. It should return when ctx ends, after five seconds, and has
+	// failed then.
 	Ping func(ctx context.Context) error
 }
 

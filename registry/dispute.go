@@ -140,11 +140,19 @@ func (c *Claim) answers(now time.Time) bool {
 	return c.sock.Ping == nil || wait.Age(c.verified, now) <= pingCounts
 }
 
-// ping asks the newer socket for an answer, before the older one is closed for it.
+// ping asks the newer socket for an answer, before the older one is closed for it. A Ping that does
+// not return, such as a write to a peer that is gone, is no answer.
 func (r *Registry) ping(ctx context.Context, c *Claim, other string) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	err := c.sock.Ping(ctx)
+	answered := make(chan error, 1)
+	go func() { answered <- c.sock.Ping(ctx) }()
+	var err error
+	select {
+	case err = <-answered:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, h := time.Now(), c.h

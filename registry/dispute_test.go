@@ -36,14 +36,14 @@ func (r *replica) open(id string, pings, here bool) *socket {
 	return s
 }
 
-func (s *socket) ping(ctx context.Context) error {
+func (s *socket) ping(context.Context) error {
 	s.pings.Add(1)
 	if s.here.Load() {
 		time.Sleep(50 * time.Millisecond)
 		return nil
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	<-s.Done() // as a write into a full buffer, it does not heed ctx
+	return errors.New("it was closed")
 }
 
 // hiccup makes Redis slow for r, for longer than a handshake overwrites.
