@@ -49,7 +49,7 @@ type Config struct {
 	Drain time.Duration
 	// OnReconciled, if not nil, is called when all that this replica holds is in Redis again, after
 	// Redis may have lost entries. Put back then what you keep beside them, such as an index by
-	// user. It runs in a goroutine of its own, never two at once.
+	// user. It runs in a goroutine of its own, never two at once, and Run does not wait for it.
 	OnReconciled func()
 
 	// Janitor configures this replica's part in sweeping.

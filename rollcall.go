@@ -157,13 +157,24 @@ func (r *Replica) Run(ctx context.Context) error {
 	return errors.Join(g.Wait(), r.close())
 }
 
+// report does not wait, when this replica stops, for a callback that does not return.
 func (r *Replica) report(ctx context.Context) error {
 	for {
 		select {
 		case <-r.reconciled:
-			if r.onReconciled != nil {
-				r.onReconciled()
-			}
+		case <-ctx.Done():
+			return nil
+		}
+		if r.onReconciled == nil {
+			continue
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.onReconciled()
+		}()
+		select {
+		case <-done:
 		case <-ctx.Done():
 			return nil
 		}

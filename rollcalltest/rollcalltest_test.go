@@ -68,6 +68,13 @@ func TestAfterALossEverythingIsBackAndCallsReportItOneByOne(t *testing.T) {
 		for _, id := range []string{"alice", "bob", "carol", "dave"} {
 			require.Equal(t, "a", where(t, a, id))
 		}
+		fleet.FlushAll()
+		time.Sleep(45 * time.Second)
+		require.EqualValues(t, 1, running.Load())
+		begun := time.Now()
+		require.NoError(t, a.Stop())
+		require.Less(t, time.Since(begun), 5*time.Second, "the drain time, and no call")
+		time.Sleep(time.Minute)
 	})
 }
 
