@@ -126,8 +126,7 @@ search: ## Look at random for events after which something living is deleted or 
 		go test -count=1 -v -timeout 24h -run '$(search)' $(or $(ONLY),$(searched))
 
 bench: ## Measure floor, peers and ours side by side, in 25 minutes, into bench/results.txt (ARGS="-size=small -only=sweep": only shown)
-	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) VALKEY_SERVER=$$(scripts/redis valkey) \
-		POSTGRES_BIN=$$(scripts/postgres) && \
+	@$(with_redis) export REDIS8_SERVER=$$(scripts/redis 8) POSTGRES_BIN=$$(scripts/postgres) && \
 		go test -count=1 -v -timeout 3h -run '^TestMeasure$$' ./bench/ -args -size=default $(or $(ARGS),-out=$(CURDIR)/bench/results.txt)
 
 bench-micro: ## Run Go's benchmarks, for benchstat (COUNT=1)

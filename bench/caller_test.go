@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"regexp"
 	"strconv"
 	"sync"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -31,16 +29,15 @@ var seenTiming = guard.Timing{Interval: 2 * time.Second, TTL: 6 * time.Second}
 // seen to make them, with other devices.
 type caller struct {
 	*rig
-	readings             []reading
-	floors               []float64        // µs, all that were measured
-	seen                 map[string][]any // by script: its EVALSHA
-	instance             string           // that was seen
-	renewal              string           // SHA1 of a script like that of a lease
-	guard                *guard.Guard
-	lease                guard.Lease
-	asked                uint64 // batches
-	other                *redis.Client
-	otherHost, otherPort string
+	readings []reading
+	floors   []float64        // µs, all that were measured
+	seen     map[string][]any // by script: its EVALSHA
+	instance string           // that was seen
+	renewal  string           // SHA1 of a script like that of a lease
+	guard    *guard.Guard
+	lease    guard.Lease
+	asked    uint64 // batches
+	other    *redistest.Server
 }
 
 func (r *rig) newCaller() *caller {
@@ -66,10 +63,7 @@ func (r *rig) newCaller() *caller {
 		}
 	}()
 	r.until(func() bool { return r.rdb.PubSubNumSub(ctx, benchKey).Val()[benchKey] == 1 })
-	server := redistest.Start(r.t)
-	c.other = server.Client()
-	c.otherHost, c.otherPort, err = net.SplitHostPort(server.Addr())
-	require.NoError(r.t, err)
+	c.other = redistest.Start(r.t)
 	return c
 }
 
@@ -80,11 +74,30 @@ var lastHeader = regexp.MustCompile(`(?s).*\n-- (\w+)\.lua: `)
 func (c *caller) watch() {
 	ctx := c.t.Context()
 	require.NoError(c.t, c.rdb.ScriptFlush(ctx).Err()) // so that each script is sent once in full
-	h := &hearing{seen: map[string][]any{}}
+	var mu sync.Mutex
+	seen := map[string][]any{}
+	listen := redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		err := send() // before it is heard: the server has the script then
+		evalsha := map[string]string{"eval": "evalsha", "eval_ro": "evalsha_ro"}[cmds[0].Name()]
+		if args := cmds[0].Args(); err == nil && evalsha != "" {
+			if name := lastHeader.FindStringSubmatch("\n" + args[1].(string)); name != nil {
+				sum := sha1.Sum([]byte(args[1].(string)))
+				mu.Lock()
+				seen[name[1]] = append([]any{evalsha, hex.EncodeToString(sum[:])}, args[2:]...)
+				mu.Unlock()
+			}
+		}
+		return err
+	})
+	heard := func(script string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen[script] != nil
+	}
 	p := c.replica(madeUp, func(rc *registry.Config, _ *janitor.Config) {
 		rc.HeartbeatInterval, rc.HeartbeatTTL = seenTiming.Interval, seenTiming.TTL
-		rc.Client.AddHook(h)
-		rc.Control.AddHook(h)
+		rc.Client.AddHook(listen)
+		rc.Control.AddHook(listen)
 	})
 	c.instance = p.reg.Instance()
 	device := imei(c.priced)
@@ -94,48 +107,11 @@ func (c *caller) watch() {
 	require.NoError(c.t, err)
 	require.NoError(c.t, c.rdb.HDel(ctx, c.keys.Registry(), device).Err())
 	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Heartbeat(c.instance)).Err())
-	c.until(func() bool { return h.heard("beat") && h.heard("heal") })
+	c.until(func() bool { return heard("beat") && heard("heal") })
 	claim.Release()
-	c.until(func() bool { return h.heard("release") })
+	c.until(func() bool { return heard("release") })
 	p.stop()
-	c.seen = h.seen
-}
-
-// hearing is a hook that remembers the scripts that are run, by name.
-type hearing struct {
-	mu   sync.Mutex
-	seen map[string][]any
-}
-
-func (h *hearing) heard(script string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.seen[script] != nil
-}
-
-// DialHook is part of redis.Hook.
-func (h *hearing) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessPipelineHook is part of redis.Hook.
-func (h *hearing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// ProcessHook is part of redis.Hook.
-func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd) // before it is heard: the server has the script then
-		if args := cmd.Args(); err == nil && (cmd.Name() == "eval" || cmd.Name() == "eval_ro") {
-			if body := args[1].(string); lastHeader.MatchString("\n" + body) {
-				sum := sha1.Sum([]byte(body))
-				call := append([]any{map[string]string{"eval": "evalsha", "eval_ro": "evalsha_ro"}[cmd.Name()], hex.EncodeToString(sum[:])}, args[2:]...)
-				h.mu.Lock()
-				h.seen[lastHeader.FindStringSubmatch("\n" + body)[1]] = call
-				h.mu.Unlock()
-			}
-		}
-		return err
-	}
+	c.seen = seen
 }
 
 // again repeats the call of an owner's script; devices, if given, in place of those that were seen.
@@ -235,13 +211,4 @@ func (c *caller) alone(name string, items, n int, do func(i int) error) {
 		}
 	})
 	c.readings = append(c.readings, reading{name, items, us / floor, true})
-}
-
-// cold prices a call to a server that has nothing else to do, and finds its caches cold.
-func (c *caller) cold(name string, do func() error) {
-	n := c.repeats / 10
-	c.alone(name, 0, n, func(int) error {
-		wait.For(c.t.Context(), 2*time.Millisecond)
-		return do()
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/metrics"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,44 +17,34 @@ import (
 func fullScanOf(r *rig) {
 	r.section("Full scan: one pass over live entries")
 	r.say("Owners: %d, all alive. Ours is a pass of the janitor at a full share of Redis. Small registries are read several times in a row.", bystanders)
-	var last []result
 	ids := owners("live", bystanders)
-	for _, n := range r.fullScans {
+	for _, n := range r.scans {
 		r.clear()
 		r.warm()
 		r.live(ids...)
 		r.fill(0, n, false, ids...)
 		jan := r.replica("ingest-leader", nil).leads()
 
-		ways := []way{
-			{name: "HSCAN COUNT 1000", kind: floor, run: func() cost { return r.withHeap(n, func() { r.scanAll(n) }) }},
-			{name: "janitor", kind: ours, run: func() cost {
+		results := r.often(n,
+			way{name: "HSCAN COUNT 1000", kind: floor, run: func() cost { return r.withHeap(n, func() { r.scanAll(n) }) }},
+			way{name: "janitor", kind: ours, run: func() cost {
 				var report janitor.Report
 				c := r.withHeap(n, func() { report = jan.pass() })
 				require.GreaterOrEqual(r.t, report.Scanned, n)
 				require.Zero(r.t, report.Condemned)
 				return c
 			}},
-		}
-		if n <= 1_000_000 { // beyond, it blocks for seconds
-			ways = append(ways, way{name: "HGETALL (blocks Redis)", kind: peer, run: func() cost {
-				return r.withHeap(n, func() { require.Len(r.t, r.rdb.HGetAll(r.t.Context(), r.keys.Registry()).Val(), n) })
-			}})
-		}
-		results := r.often(n, ways...)
+		)
 		jan.stop()
 		r.say("### %s entries", many(n))
 		r.costs(results)
-		var heaps []string
-		for _, w := range results {
-			heaps = append(heaps, fmt.Sprintf("%s %.1f MB", w.name, w.medianOf(func(c cost) float64 { return float64(c.heap) })/1e6))
-		}
-		r.say("Our process' heap over idle, at most: %s.", strings.Join(heaps, ", "))
 		r.promiseScan(n, results[0], results[1])
-		last = results
+		r.promiseHeap(fmt.Sprintf("full scan of %s", many(n)), results[1])
 	}
-	r.promise(fmt.Sprintf("full scan of %s: our heap over idle, MiB", many(r.fullScans[len(r.fullScans)-1])), "%.1f",
-		last[1].medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
+}
+
+func (r *rig) promiseHeap(of string, w result) {
+	r.promise(of+": our heap over idle, MiB", "%.1f", w.medianOf(func(c cost) float64 { return float64(c.heap) })/(1<<20), 32)
 }
 
 // promiseScan compares a pass with the bare loop. Below a thousand entries an owner the fixed cost
@@ -75,27 +64,18 @@ func (r *rig) promiseScan(n int, bare, pass result) {
 
 // scanAll is the bare loop.
 func (r *rig) scanAll(n int) {
-	met := 0
-	for cursor := uint64(0); ; {
-		pairs, next, err := r.rdb.HScan(r.t.Context(), r.keys.Registry(), cursor, "", page).Result()
-		require.NoError(r.t, err)
-		met += len(pairs) / 2
-		if cursor = next; cursor == 0 {
-			break
-		}
+	met, all := 0, r.rdb.HScan(r.t.Context(), r.keys.Registry(), 0, "", page).Iterator()
+	for all.Next(r.t.Context()) {
+		met++
 	}
-	require.GreaterOrEqual(r.t, met, n)
+	require.NoError(r.t, all.Err())
+	require.GreaterOrEqual(r.t, met, 2*n)
 }
 
 // withHeap is measure, with the most that our heap grew meanwhile. Work on a few entries is done
 // often enough for Redis' clock to measure it.
 func (r *rig) withHeap(n int, once func()) cost {
-	times := max(1, min(10*enough, r.fullScans[len(r.fullScans)-1])/n)
-	work := func() {
-		for range times {
-			once()
-		}
-	}
+	times := max(1, min(10*enough, r.scans[len(r.scans)-1])/n)
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	look := func() int64 {
 		metrics.Read(sample)
@@ -120,7 +100,11 @@ func (r *rig) withHeap(n int, once func()) cost {
 			}
 		}
 	})
-	c := r.measure(n*times, work)
+	c := r.measure(n*times, func() {
+		for range times {
+			once()
+		}
+	})
 	close(done)
 	wg.Wait()
 	c.heap = max(0, most)

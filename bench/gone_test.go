@@ -17,42 +17,31 @@ import (
 func gone(r *rig) {
 	n := r.gone
 	r.section("From a heartbeat's expiry to the last entry gone")
-	r.say("An owner of %s entries falls silent, %d times (half as often at a full share), at any instant of the leader's second; %d owners live. Default share and intervals.",
+	r.say("An owner of %s entries falls silent, %d times, at any instant of the leader's second; %d owners live. Default share and intervals.",
 		many(n), r.deaths, bystanders)
-	var rows [][]string
-	for _, way := range []struct {
-		name   string
-		share  float64
-		deaths int
-	}{{"default share", 0, r.deaths}, {"full share", 1, (r.deaths + 1) / 2}} {
-		took := r.deathsAt(way.share, n, way.deaths)
-		slices.Sort(took)
-		mid, most := quantile(took, 0.5), quantile(took, 1)
-		rows = append(rows, []string{"janitor, " + way.name, brief(took[0]), brief(mid), brief(quantile(took, 0.95)), brief(most)})
-		if way.share == 0 {
-			r.promise(fmt.Sprintf("%s entries gone after the expiry, median, s", many(n)), "%.2f", mid.Seconds(), 1)
-			r.promise(fmt.Sprintf("%s entries gone after the expiry, never later than, s", many(n)), "%.2f", most.Seconds(), 2)
-		}
-	}
-	r.table([]string{"way", "least", "median", "p95", "most"}, rows)
+	took := r.dieOneByOne(n)
+	slices.Sort(took)
+	mid, most := quantile(took, 0.5), quantile(took, 1)
+	r.table([]string{"least", "median", "p95", "most"}, [][]string{{brief(took[0]), brief(mid), brief(quantile(took, 0.95)), brief(most)}})
+	r.promise(fmt.Sprintf("%s entries gone after the expiry, median, s", many(n)), "%.2f", mid.Seconds(), 1)
+	r.promise(fmt.Sprintf("%s entries gone after the expiry, never later than, s", many(n)), "%.2f", most.Seconds(), 2)
 }
 
-// deathsAt lets owners die one after the other.
-func (r *rig) deathsAt(share float64, n, deaths int) []time.Duration {
+// dieOneByOne measures the deaths of owners of n entries.
+func (r *rig) dieOneByOne(n int) (took []time.Duration) {
 	r.clear()
 	r.warm()
 	living := owners("live", bystanders)
 	r.live(living...)
-	r.fill(deaths*n, aside, true, living...)
-	jan := r.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = share }).leads()
+	r.fill(r.deaths*n, aside, true, living...)
+	jan := r.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = 0 }).leads()
 	defer jan.stop()
 
-	var took []time.Duration
-	for i := range deaths {
+	for i := range r.deaths {
 		id := owner("dead", i)
 		r.fill(i*n, n, true, id)
 		// Seen alive by the leader, it dies anywhere between two of its looks.
-		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(deaths)
+		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(r.deaths)
 		expiry := time.Now().Add(ttl)
 		record := fmt.Sprintf("%d/90000/38000/1/0/h", expiry.Add(-90*time.Second).UnixMilli())
 		require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Beats(), id, record).Err())

@@ -24,40 +24,14 @@ const shortLease = 3 * time.Second
 func handover(r *rig) {
 	r.section("Hand-over: from a leader's resignation to the next one's acquisition")
 	r.say("%d times each. Leaving a term is part of it: the work is joined, the lease released, waiters are woken.", r.handovers)
-	rows := [][]string{r.published()}
+	var rows [][]string
 	for _, n := range []int{1, r.waiters} {
 		took := r.handOvers(n)
 		slices.Sort(took)
-		rows = append(rows, []string{
-			fmt.Sprintf("lease, %d waiting", n), string(ours),
-			brief(quantile(took, 0.5)), brief(quantile(took, 0.95)), brief(quantile(took, 1)),
-		})
+		rows = append(rows, []string{fmt.Sprint(n), brief(quantile(took, 0.5)), brief(quantile(took, 0.95)), brief(quantile(took, 1))})
 		r.promise(fmt.Sprintf("hand-over with %d waiting, p95, ms", n), "%.0f", ms(quantile(took, 0.95)), 100)
 	}
-	const retry = 15 * time.Second / 5
-	rows = append(rows, []string{"a retry every lease TTL/5, nobody woken (reckoned)", string(peer), brief(retry / 2), brief(retry * 95 / 100), brief(retry)})
-	r.table([]string{"way", "", "median", "p95", "most"}, rows)
-}
-
-// published is the floor: a message, and a SET NX by the replica that gets it.
-func (r *rig) published() []string {
-	ctx := r.t.Context()
-	sub := r.rdb.Subscribe(ctx, "released")
-	defer sub.Close()
-	_, err := sub.Receive(ctx)
-	require.NoError(r.t, err)
-	var took []time.Duration
-	for range r.handovers {
-		require.NoError(r.t, r.rdb.Del(ctx, "lease").Err())
-		begun := time.Now()
-		require.NoError(r.t, r.rdb.Publish(ctx, "released", "").Err())
-		_, err := sub.ReceiveMessage(ctx)
-		require.NoError(r.t, err)
-		require.NoError(r.t, r.rdb.SetArgs(ctx, "lease", "x", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err())
-		took = append(took, time.Since(begun))
-	}
-	slices.Sort(took)
-	return []string{"PUBLISH, SET NX", string(floor), brief(quantile(took, 0.5)), brief(quantile(took, 0.95)), brief(quantile(took, 1))}
+	r.table([]string{"waiting", "median", "p95", "most"}, rows)
 }
 
 // handOvers has the leader resign again and again, with n others waiting.

@@ -3,11 +3,9 @@ package bench
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,9 +21,8 @@ type cost struct {
 	commands int64
 	// by command, dearest first; what a script calls is counted a second time under its own name
 	calls   []call
-	longest time.Duration // of a single call; 0 on a Cluster
+	longest time.Duration // of a single call
 	which   string        // command that was
-	p99     time.Duration // of the calls of the command for which that is largest
 	heap    int64         // bytes on our heap over idle, at most; 0: not measured
 	heard   latencies     // of a neighbour, if there was one
 }
@@ -49,12 +46,10 @@ var own = map[string]bool{"info": true, "config|resetstat": true, "config|set": 
 // neighbours are the commands of the neighbour.
 var neighbours = map[string]bool{"get": true, "set": true}
 
-// info asks the first server for sections of INFO.
-func (r *rig) info(sections ...string) map[string]string { return infoOf(r.t, r.nodes[0], sections...) }
-
-func infoOf(t *testing.T, node *redis.Client, sections ...string) map[string]string {
-	text, err := node.Info(t.Context(), sections...).Result()
-	require.NoError(t, err)
+// info asks the server for sections of INFO.
+func (r *rig) info(sections ...string) map[string]string {
+	text, err := r.rdb.Info(r.t.Context(), sections...).Result()
+	require.NoError(r.t, err)
 	m := map[string]string{}
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -64,25 +59,20 @@ func infoOf(t *testing.T, node *redis.Client, sections ...string) map[string]str
 	return m
 }
 
-// usage is what all servers have used.
-func (r *rig) usage() (u usage) {
-	for _, n := range r.nodes {
-		m := infoOf(r.t, n, "cpu", "stats")
-		seconds := number(m["used_cpu_user"]) + number(m["used_cpu_sys"])
-		u.cpu += time.Duration(seconds * float64(time.Second))
-		u.in += int64(number(m["total_net_input_bytes"]))
-		u.out += int64(number(m["total_net_output_bytes"]))
-		u.commands += int64(number(m["total_commands_processed"]))
+// usage is what the server has used.
+func (r *rig) usage() usage {
+	m := r.info("cpu", "stats")
+	seconds := number(m["used_cpu_user"]) + number(m["used_cpu_sys"])
+	return usage{
+		cpu: time.Duration(seconds * float64(time.Second)),
+		in:  int64(number(m["total_net_input_bytes"])), out: int64(number(m["total_net_output_bytes"])),
+		commands: int64(number(m["total_commands_processed"])),
 	}
-	return u
 }
 
 // resetStat sets the server's statistics back, and keeps the witness from taking that for a
-// restart. Those of a Cluster are left: its witness is on one of them.
+// restart.
 func (r *rig) resetStat() {
-	if len(r.nodes) > 1 {
-		return
-	}
 	_, err := r.rdb.TxPipelined(r.t.Context(), func(p redis.Pipeliner) error {
 		p.ConfigResetStat(r.t.Context())
 		n := max(1, r.partitions)
@@ -101,7 +91,6 @@ func (r *rig) measure(n int, work func()) cost {
 	if r.listening {
 		stop = r.neighbourly()
 	}
-	called := r.calls()
 	before, begun := r.usage(), time.Now()
 	r.from = begun
 	work()
@@ -112,10 +101,7 @@ func (r *rig) measure(n int, work func()) cost {
 		cpu: max(0, after.cpu-before.cpu-time.Duration(r.idle*float64(wall))),
 		in:  after.in - before.in, out: after.out - before.out, commands: after.commands - before.commands,
 	}
-	c.calls = since(called, r.calls())
-	if len(r.nodes) > 1 {
-		return c
-	}
+	c.calls = r.calls()
 	for k, v := range r.info("latencystats") {
 		name := strings.TrimPrefix(k, "latency_percentiles_usec_")
 		if own[name] || r.listening && neighbours[name] {
@@ -125,48 +111,22 @@ func (r *rig) measure(n int, work func()) cost {
 		if d := time.Duration(number(p100) * 1000); d > c.longest {
 			c.longest, c.which = d, name
 		}
-		_, p99, _ := strings.Cut(v, "p99=")
-		p99, _, _ = strings.Cut(p99, ",")
-		c.p99 = max(c.p99, time.Duration(number(p99)*1000))
 	}
 	return c
 }
 
-// calls reads what each command has taken since the last reset, in no order.
-func (r *rig) calls() []call {
-	all := map[string]call{}
-	for _, n := range r.nodes {
-		for k, v := range infoOf(r.t, n, "commandstats") {
-			one := all[k]
-			one.name = strings.TrimPrefix(k, "cmdstat_")
-			if own[one.name] {
-				continue
-			}
-			for field := range strings.SplitSeq(v, ",") {
-				switch key, value, _ := strings.Cut(field, "="); key {
-				case "calls":
-					one.count += int64(number(value))
-				case "usec":
-					one.spent += time.Duration(number(value) * 1000)
-				}
-			}
-			all[k] = one
+// calls reads what each command has taken since the statistics were reset, dearest first.
+func (r *rig) calls() (list []call) {
+	for k, v := range r.info("commandstats") {
+		one := call{name: strings.TrimPrefix(k, "cmdstat_")}
+		if own[one.name] {
+			continue
 		}
-	}
-	return slices.Collect(maps.Values(all))
-}
-
-// since is what calls have taken since before, dearest first.
-func since(before, now []call) (list []call) {
-	for _, one := range now {
-		for _, was := range before {
-			if was.name == one.name {
-				one.count, one.spent = one.count-was.count, one.spent-was.spent
-			}
-		}
-		if one.count > 0 {
-			list = append(list, one)
-		}
+		var usec int64
+		_, err := fmt.Sscanf(v, "calls=%d,usec=%d", &one.count, &usec)
+		require.NoError(r.t, err, v)
+		one.spent = time.Duration(usec) * time.Microsecond
+		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b call) int { return cmp.Or(cmp.Compare(b.spent, a.spent), cmp.Compare(a.name, b.name)) })
 	return list

@@ -16,8 +16,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/wait"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // neighbourPace is how often the neighbour asks.
@@ -33,58 +31,41 @@ func besideANeighbour(r *rig) {
 	r.section("A neighbour on the same Redis")
 	r.say("A client in a process of its own sends a GET and a SET in turn, one every %s, while an owner of %s entries is swept. Latency "+
 		"counts from when the request was due, if the one before it was still under way then.", neighbourPace, many(n))
-	m := &mass{rig: r, n: n, ids: owners("dead", 1), total: n, beside: min(aside, n)}
-
-	ways := []struct {
-		name string
-		kind kind
-		run  func() cost
-	}{
-		{"nobody sweeps", floor, func() cost {
-			return r.measure(1, func() { r.rest(quietly) })
-		}},
-		{"SSCAN + HDEL by 500", peer, m.bare},
-		{"HGETALL, HGET + HDEL by 500", peer, func() cost { return m.naive(batch) }},
-		{"janitor, full share", ours, func() cost { return m.sharing(1) }},
-		{"janitor, default share", ours, func() cost { return m.sharing(0) }},
-	}
-	p50s, p99s, mosts, longest := make([][]float64, len(ways)), make([][]float64, len(ways)), make([][]float64, len(ways)), make([][]float64, len(ways))
-	rounds := min(r.rounds, 3)
-	for range rounds {
-		for i, w := range ways {
-			c := r.beside(w.run)
-			heard := c.heard
-			require.NotEmpty(r.t, heard)
-			p50s[i] = append(p50s[i], ms(quantile(heard, 0.5)))
-			p99s[i] = append(p99s[i], ms(quantile(heard, 0.99)))
-			mosts[i] = append(mosts[i], ms(quantile(heard, 1)))
-			longest[i] = append(longest[i], ms(c.longest))
-		}
-	}
-	var rows [][]string
-	for i, w := range ways {
-		rows = append(rows, []string{w.name, string(w.kind), digits(median(p50s[i])), digits(median(p99s[i])), digits(median(mosts[i])), digits(median(longest[i]))})
-	}
+	m := &mass{rig: r, ids: owners("dead", 1), total: n, beside: min(aside, n)}
+	results := r.compare(
+		way{name: "nobody sweeps", kind: floor, run: r.beside(func() cost { return r.measure(1, func() { r.rest(quietly) }) })},
+		way{name: "HGETALL, HGET + HDEL by 500", kind: peer, run: r.beside(m.naive)},
+		way{name: "janitor, full share", kind: ours, run: r.beside(func() cost { return m.janitor(1) })},
+		way{name: "janitor, default share", kind: ours, run: r.beside(func() cost { return m.janitor(0) })},
+	)
 	if !r.elsewhere {
 		r.say("Server and neighbour could not be given priority over the sweeper on this machine: waiting for a core is part of this.")
+	}
+	var rows [][]string
+	for _, w := range results {
+		row := []string{w.name, string(w.kind)}
+		for _, q := range []float64{0.5, 0.99, 1} {
+			row = append(row, digits(w.medianOf(waited(q))))
+		}
+		rows = append(rows, append(row, digits(w.medianOf(func(c cost) float64 { return ms(c.longest) }))))
 	}
 	r.table([]string{"meanwhile", "", "p50, ms", "p99, ms", "max, ms", "longest single call, ms"}, rows)
 
 	// Round by round, since the machine differs by round.
-	above := func(values [][]float64, way int) float64 {
+	above := func(q float64) float64 {
 		var over []float64
-		for round, v := range values[way] {
-			over = append(over, v-values[0][round])
+		for round, c := range results[3].costs {
+			over = append(over, waited(q)(c)-waited(q)(results[0].costs[round]))
 		}
 		return median(over)
 	}
-	for i, share := range []string{3: "full", 4: "default"} {
-		if share == "" {
-			continue
-		}
-		r.promise(fmt.Sprintf("neighbour's p99 at %s share, above idle, ms", share), "%.2f", above(p99s, i), 1)
-		r.promise(fmt.Sprintf("neighbour's longest call at %s share, above idle, ms", share), "%.2f", above(mosts, i), 2)
-	}
+	r.promise("neighbour's p99 at default share, above idle, ms", "%.2f", above(0.99), 1)
+	r.promise("neighbour's longest call at default share, above idle, ms", "%.2f", above(1), 2)
+}
+
+// waited is a quantile of what the neighbour waited, in ms.
+func waited(q float64) func(cost) float64 {
+	return func(c cost) float64 { return ms(quantile(c.heard, q)) }
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
@@ -99,19 +80,12 @@ type answered struct {
 }
 
 // beside runs work with a neighbour there while it is measured.
-func (r *rig) beside(work func() cost) cost {
-	r.listening = true
-	defer func() { r.listening = false }()
-	return work()
-}
-
-// sharing is the janitor at a share of Redis' time; 0 is the default.
-func (m *mass) sharing(share float64) cost {
-	m.prepare(true)
-	jan := m.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = share }).leads()
-	defer jan.stop()
-	defer m.swept()
-	return m.dying(jan)
+func (r *rig) beside(work func() cost) func() cost {
+	return func() cost {
+		r.listening = true
+		defer func() { r.listening = false }()
+		return work()
+	}
 }
 
 // neighbourly begins to ask at a steady pace, from a process of its own: a client that shares ours

@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,10 +15,7 @@ import (
 type paper struct {
 	Began   time.Time
 	Ended   time.Time
-	Command string // how it can be had again
-	Client  string
 	Server  string // that all was measured on, unless a table says otherwise
-	Load    string // how busy the machine was at the end
 	Targets []target
 	Body    string
 }
@@ -24,16 +23,6 @@ type paper struct {
 // target is what was promised, and what came out.
 type target struct {
 	What, Want, Got, Verdict string
-}
-
-func newPaper() *paper {
-	client := fmt.Sprintf("%s, %s/%s, %d CPUs", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
-	return &paper{Began: time.Now().UTC(), Command: command(), Client: client}
-}
-
-// end notes what is known at the end of the run.
-func (p *paper) end() {
-	p.Ended, p.Load = time.Now().UTC(), load()
 }
 
 func (p *paper) section(title string) { p.Body += fmt.Sprintf("\n## %s\n", title) }
@@ -54,51 +43,59 @@ func (p *paper) table(head []string, rows [][]string) {
 
 // promise says whether got is at most limit; both are written by format.
 func (p *paper) promise(what, format string, got, limit float64) {
-	verdict := "met"
-	if !(got <= limit) {
-		verdict = "**missed**"
-	}
-	p.Targets = append(p.Targets, target{what, "≤ " + fmt.Sprintf(format, limit), fmt.Sprintf(format, got), verdict})
+	p.judged(what, "≤ "+format, format, got, limit, got <= limit)
 }
 
 // promiseMore is promise for what must be at least limit.
 func (p *paper) promiseMore(what, format string, got, limit float64) {
-	verdict := "met"
-	if !(got >= limit) {
-		verdict = "**missed**"
-	}
-	p.Targets = append(p.Targets, target{what, "≥ " + fmt.Sprintf(format, limit), fmt.Sprintf(format, got), verdict})
+	p.judged(what, "≥ "+format, format, got, limit, got >= limit)
 }
 
-func (p *paper) notRun(what, want, why string) {
-	p.Targets = append(p.Targets, target{what, want, why, "not run"})
+func (p *paper) judged(what, want, format string, got, limit float64, met bool) {
+	verdict := "met"
+	if !met {
+		verdict = "**missed**"
+	}
+	p.Targets = append(p.Targets, target{what, fmt.Sprintf(want, limit), fmt.Sprintf(format, got), verdict})
 }
 
 // command is how this run can be had again, but for where it writes.
 func command() string {
-	if *sizeFlag == smoke {
-		return "go test ./bench/ (sizes at which numbers mean nothing)"
+	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
+		return strings.HasPrefix(arg, "-test.") || strings.HasPrefix(arg, "-out") || arg == "-size=default"
+	})
+	if len(args) == 0 {
+		return "make bench"
 	}
-	words := []string{"make bench"}
-	var args []string
-	for _, arg := range os.Args[1:] {
-		if !strings.HasPrefix(arg, "-test.") && !strings.HasPrefix(arg, "-out") && arg != "-size=default" {
-			args = append(args, arg)
-		}
-	}
-	if len(args) > 0 {
-		words = append(words, fmt.Sprintf("ARGS=%q", strings.Join(args, " ")))
-	}
-	return strings.Join(words, " ")
+	return fmt.Sprintf("make bench ARGS=%q", strings.Join(args, " "))
 }
 
-// load says how busy the machine was, where that can be known.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
+// write writes the page of a whole run.
+func write(file string, papers []*paper) error {
+	var b strings.Builder
+	b.WriteString("# What was measured\n\nWritten by one run; README.md explains how to read it. " +
+		"Only ratios mean anything elsewhere.\n\n")
+	load, _ := os.ReadFile("/proc/loadavg") // empty on other systems
+	first, last := papers[0], papers[len(papers)-1]
+	fmt.Fprintf(&b, "`%s`, %s, took %s, load at the end %s.\n%s; %s, %s/%s, %d CPUs.\n\n## Targets\n\n%s", command(),
+		first.Began.Format("2006-01-02 15:04 MST"), last.Ended.Sub(first.Began).Round(time.Second), bytes.TrimSpace(load),
+		first.Server, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), targets(papers))
+	for _, p := range papers {
+		b.WriteString(p.Body)
 	}
-	return strings.Join(strings.Fields(string(text))[:3], " ")
+	return os.WriteFile(file, []byte(b.String()), 0o644)
+}
+
+// targets is the table of what was promised, and what came out.
+func targets(papers []*paper) string {
+	var b strings.Builder
+	b.WriteString("| target | want | got | |\n| --- | --- | --- | --- |\n")
+	for _, p := range papers {
+		for _, t := range p.Targets {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", t.What, t.Want, t.Got, t.Verdict)
+		}
+	}
+	return b.String()
 }
 
 // kind is what a way is measured for.

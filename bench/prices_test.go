@@ -2,12 +2,15 @@ package bench
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 // reading is what one call for so many items cost in one round.
@@ -123,13 +126,6 @@ func (c *caller) round() []reading {
 	c.piped("look-up", 0, n, func(p redis.Pipeliner, _ int) { c.lookUp(p) })
 	c.alone("PUBLISH", 0, n, func(i int) error { return c.rdb.Publish(ctx, benchKey, imei(i)).Err() })
 
-	living := owners("live", bystanders)
-	beats := make([]string, bystanders)
-	for i, id := range living {
-		beats[i] = c.keys.Heartbeat(id)
-	}
-	c.piped("EXISTS", bystanders, n/10, func(p redis.Pipeliner, _ int) { p.Exists(ctx, beats...) })
-	c.piped("PTTL", 0, n, func(p redis.Pipeliner, i int) { p.PTTL(ctx, beats[i%bystanders]) })
 	var cursor uint64
 	c.alone("HSCAN", page, n/10, func(int) (err error) {
 		_, cursor, err = c.rdb.HScan(ctx, c.keys.Registry(), cursor, "", page).Result()
@@ -143,14 +139,16 @@ func (c *caller) round() []reading {
 	})
 	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Devices("some")).Err())
 	c.piped("XADD of telemetry", 0, n, func(p redis.Pipeliner, i int) { c.record(p, i) })
-	for _, k := range []int{1, 10, 100, batch} {
+	for _, k := range []int{1, batch} {
 		c.batches(k, max(4, 4*n/(k+8)))
 	}
 	c.peers(n)
 	c.move(c.priced / 10)
-	c.cold("GET, one each 2 ms", func() error { return c.rdb.Get(ctx, benchKey).Err() })
-	c.cold("beat, one each 2 ms", func() error { return c.rdb.Do(ctx, c.seen["beat"]...).Err() })
-	c.cold("tick, one each 2 ms", func() error { _, err := c.guard.Tick(ctx); return err })
+	// To a server that has nothing else to do, and finds its caches cold.
+	c.alone("beat, one each 2 ms", 0, n/10, func(int) error {
+		wait.For(ctx, 2*time.Millisecond)
+		return c.rdb.Do(ctx, c.seen["beat"]...).Err()
+	})
 	return c.readings
 }
 
@@ -180,24 +178,16 @@ func (c *caller) batches(k, times int) {
 	require.Equal(c.t, c.priced, c.entries(), "evicted")
 }
 
-// peers measures what others do for each device in every period. Redis has no TTL of a field before
-// 7.4.
+// peers measures what others do for each device in every period.
 func (c *caller) peers(n int) {
-	ctx, pipe := c.t.Context(), c.rdb.Pipeline()
+	ctx, key := c.t.Context(), func(i int) string { return "device:" + imei(i) }
+	c.piped("SET EX of a device's key", 0, n, func(p redis.Pipeliner, i int) { p.Set(ctx, key(i), owner("live", 0), time.Hour) })
+	c.piped("PEXPIRE of a device's key", 0, n, func(p redis.Pipeliner, i int) { p.PExpire(ctx, key(i), time.Hour) })
+	pipe := c.rdb.Pipeline()
 	for i := range n {
-		pipe.Set(ctx, "device:"+imei(i), owner("live", 0), time.Hour)
+		pipe.Del(ctx, key(i))
 	}
 	c.exec(pipe)
-	c.piped("SET EX of a device's key", 0, n, func(p redis.Pipeliner, i int) { p.Set(ctx, "device:"+imei(i), owner("live", 0), time.Hour) })
-	c.piped("PEXPIRE of a device's key", 0, n, func(p redis.Pipeliner, i int) { p.PExpire(ctx, "device:"+imei(i), time.Hour) })
-	pipe = c.rdb.Pipeline()
-	for i := range n {
-		pipe.Del(ctx, "device:"+imei(i))
-	}
-	c.exec(pipe)
-	if c.rdb.HExpire(ctx, c.keys.Registry(), time.Hour, imei(0)).Err() == nil {
-		c.piped("HEXPIRE of fields", batch, n/100, func(p redis.Pipeliner, _ int) { p.HExpire(ctx, c.keys.Registry(), 1000*time.Hour, c.known(batch)...) })
-	}
 }
 
 // move measures for how long a server stands still while a registry of n entries leaves it.
@@ -208,13 +198,15 @@ func (c *caller) move(n int) {
 	elsewhere.keys = moved
 	elsewhere.fill(0, n, false, owners("live", bystanders)...)
 	floor := c.floor()
-	target := rig{t: c.t, nodes: []*redis.Client{c.other}}
+	target := rig{t: c.t, rdb: c.other.Client()}
+	host, port, err := net.SplitHostPort(c.other.Addr())
+	require.NoError(c.t, err)
 	before := target.usage().cpu
 	us := 1e6 * c.measure(n, func() {
-		require.NoError(c.t, c.rdb.Migrate(ctx, c.otherHost, c.otherPort, moved.Registry(), 0, time.Minute).Err())
+		require.NoError(c.t, c.rdb.Migrate(ctx, host, port, moved.Registry(), 0, time.Minute).Err())
 	}).cpu.Seconds()
 	// Nobody else is served meanwhile: the source works, then it waits until the target has.
 	us += 1e6 * (target.usage().cpu - before).Seconds()
 	c.readings = append(c.readings, reading{"move to a node", n, us / floor, false})
-	require.NoError(c.t, c.other.FlushAll(ctx).Err())
+	require.NoError(c.t, target.rdb.FlushAll(ctx).Err())
 }

@@ -36,16 +36,13 @@ type rig struct {
 	size
 	*paper
 	t    *testing.T
-	srv  *redistest.Server     // nil on a Cluster
-	rdb  redis.UniversalClient // what fills, what looks, and what floors and peers go through
+	srv  *redistest.Server
+	rdb  *redis.Client // what fills, what looks, and what floors and peers go through
 	keys registry.Layout
 	// partitions that keys are divided into; 0: one.
 	partitions int
-	nodes      []*redis.Client // each server by itself
-	// connect makes the two clients of a replica.
-	connect func() (client, control redis.UniversalClient)
-	from    time.Time // when what a neighbour is to notice began, if not with the measuring
-	idle    float64   // share of a core that the server takes while nobody asks it for anything
+	from       time.Time // when what a neighbour is to notice began, if not with the measuring
+	idle       float64   // share of a core that the server takes while nobody asks it for anything
 
 	listening bool // a neighbour is there while something is measured
 	elsewhere bool // and has priority, and the server too
@@ -62,37 +59,15 @@ func newRig(t *testing.T, s size, p *paper) *rig {
 }
 
 func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
-	rdb := patient(t, srv)
-	r := &rig{
-		size: s, paper: p, t: t, srv: srv, rdb: rdb, nodes: []*redis.Client{rdb},
-		connect: func() (client, control redis.UniversalClient) {
-			return redis.NewClient(srv.Options()), redis.NewClient(lease.Options(srv.Options()))
-		},
-	}
+	o := srv.Options()
+	o.ReadTimeout = time.Minute // for what takes long: an HGETALL of millions
+	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: redis.NewClient(o)}
+	t.Cleanup(func() { _ = r.rdb.Close() })
 	if *sizeFlag != smoke {
 		r.elsewhere = prefer(int(number(r.info("server")["process_id"])), elsewhere) == nil
 	}
 	r.settleIdle()
 	return r
-}
-
-// onCluster is a rig on a Redis Cluster of three masters, which has all keys in one slot.
-func (r *rig) onCluster() *rig {
-	cluster := redistest.StartCluster(r.t, 3, 0)
-	c := &rig{
-		size: r.size, paper: r.paper, t: r.t, rdb: cluster.Client(), keys: registry.Layout{Prefix: "{rollcall}:"},
-		connect: func() (client, control redis.UniversalClient) {
-			o := lease.ClusterOptions(cluster.Options())
-			load := *o
-			load.PoolSize = 20
-			return redis.NewClusterClient(&load), redis.NewClusterClient(o)
-		},
-	}
-	for _, n := range cluster.Nodes {
-		c.nodes = append(c.nodes, n.Client())
-	}
-	c.settleIdle()
-	return c
 }
 
 // server is the make and version of the rig's.
@@ -103,15 +78,6 @@ func (r *rig) server() string {
 		return "Valkey " + v
 	}
 	return "Redis " + info["redis_version"]
-}
-
-// patient is a client of defaults that waits for what takes long: an HGETALL of millions.
-func patient(t *testing.T, srv *redistest.Server) *redis.Client {
-	o := srv.Options()
-	o.ReadTimeout = time.Minute
-	rdb := redis.NewClient(o)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
 }
 
 // rest waits for d. At the smoke size nothing is learnt from waiting, so it is a moment.
@@ -130,7 +96,7 @@ func (r *rig) settleIdle() {
 	if *sizeFlag == smoke {
 		return
 	}
-	like := fmt.Sprint(len(r.nodes), r.server())
+	like := r.server()
 	if r.idle = idles[like]; r.idle > 0 {
 		return
 	}
@@ -146,12 +112,8 @@ func (r *rig) settleIdle() {
 
 // clear forgets everything, at once.
 func (r *rig) clear() {
-	for _, n := range r.nodes { // quick; what it frees is waited for:
-		require.NoError(r.t, n.FlushAllAsync(r.t.Context()).Err())
-		for infoOf(r.t, n, "memory")["lazyfree_pending_objects"] != "0" {
-			wait.For(r.t.Context(), time.Millisecond)
-		}
-	}
+	require.NoError(r.t, r.rdb.FlushAllAsync(r.t.Context()).Err()) // quick; what it frees is waited for:
+	r.until(func() bool { return r.info("memory")["lazyfree_pending_objects"] == "0" })
 }
 
 // imei is the i-th of the devices.
@@ -264,7 +226,7 @@ func (r *rig) replica(id string, change func(*registry.Config, *janitor.Config))
 }
 
 func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), waited bool) *replica {
-	client, control := r.connect()
+	client, control := redis.NewClient(r.srv.Options()), redis.NewClient(lease.Options(r.srv.Options()))
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	rc := registry.Config{Client: client, Control: control, Instance: id, Layout: r.keys, Drain: time.Millisecond, Logger: quiet}
 	jc := janitor.Config{Client: client, Control: control, Interval: time.Hour, RedisShare: 1, Logger: quiet}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -13,119 +14,48 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// others are the servers that the steady state is measured on besides the usual one, where they can
-// be had. make bench sees to that.
-var others = []struct{ name, setting, script string }{
-	{"Redis 8", "REDIS8_SERVER", "scripts/redis 8"},
-	{"Valkey", "VALKEY_SERVER", "scripts/redis valkey"},
-}
-
-// steady is what is paid while nothing happens.
+// steady is what is paid while nothing happens: on a Redis 8, if there is one, which has a TTL of
+// each field.
 func steady(r *rig) {
-	interval := registry.DefaultHeartbeatInterval
-	r.section("Steady state: nobody dies")
-	r.say("%d replicas hold %s claims each, and beat every %s. Redis CPU in %% of one core, less what the same server takes while idle; "+
-		"ours and the peers one after the other on each. Ours is the median of %d beats.",
-		r.replicas, many(r.claims), interval, r.rounds)
-
-	here := r.steadyState()
-	all := []steadyState{here}
-	rows := here.rows
-	for _, o := range others {
-		binary := os.Getenv(o.setting)
-		if r.rounds == 1 {
-			continue // a look at the usual server
-		}
-		if binary == "" {
-			rows = append(rows, []string{o.name, "all of them", "", "not run", "", "`" + o.script + "` fetches it, " + o.setting + " names it"})
-			continue
-		}
-		there := onServer(r.t, r.size, r.paper, redistest.StartNamed(r.t, binary, exact...)).steadyState()
-		all = append(all, there)
-		rows = append(rows, there.rows...)
+	if binary := os.Getenv("REDIS8_SERVER"); binary != "" {
+		r = onServer(r.t, r.size, r.paper, redistest.StartNamed(r.t, binary, exact...))
 	}
-	r.table([]string{"server", "way", "", "Redis CPU, of a core", "× ours in all", "how"}, rows)
-
-	judged := false
-	for _, s := range all {
-		r.say("Where the time went on %s, without full scans: %s.", s.server, s.own.dearest())
-		if s.fields > 0 {
-			r.promiseMore("steady state, full scans included: times less than HEXPIRE of every field, "+s.server, "%.1f", s.fields/max(1e-9, s.all), 8)
-			judged = true
-		}
-	}
-	if !judged && r.rounds > 1 {
-		r.notRun("steady state, full scans included: times less than HEXPIRE of every field", "≥ 8", "no server with HEXPIRE: REDIS8_SERVER names a Redis 8")
-	}
-	r.promise("steady state, full scans included, % of a core", "%.3f", 100*here.all, 0.25)
-	for _, s := range all {
-		r.promise("steady state, full scans included: × the same server idle, "+s.server, "%.2f", (s.idle+s.all)/s.idle, 2)
-	}
-}
-
-// steadyState is what was paid on one server.
-type steadyState struct {
-	server string
-	rows   [][]string
-	own    cost    // of a beat of all, without full scans
-	all    float64 // share of a core, full scans included
-	idle   float64 // share that the server takes by itself
-	fields float64 // with a TTL per field; 0: the server has none
-}
-
-func (r *rig) steadyState() (s steadyState) {
-	n := r.replicas * r.claims
 	const interval = registry.DefaultHeartbeatInterval
-	s.server = r.server()
+	n := r.replicas * r.claims
+	r.section("Steady state: nobody dies")
+	r.say("On %s, %d replicas hold %s claims each, and beat every %s. Redis CPU in %% of one core, less the %.2f %% that the server "+
+		"takes while idle. Ours is the median of %d beats, watched each %s.", r.server(), r.replicas, many(r.claims), interval,
+		100*r.idle, r.rounds, r.beat)
+
+	beat, scan, gap := r.fleet()
+	// Beats may come more often here, and cost accordingly.
+	quiet := beat.cpu.Seconds() / beat.wall.Seconds() * float64(r.beat) / float64(interval)
+	all := quiet + scan.cpu.Seconds()/gap.Seconds()
+	var rows [][]string
 	add := func(name string, k kind, share float64, how string) {
-		s.rows = append(s.rows, []string{s.server, name, string(k), fmt.Sprintf("%.3f %%", 100*share), fmt.Sprintf("%.1f", share/max(1e-9, s.all)), how})
+		rows = append(rows, []string{name, string(k), fmt.Sprintf("%.3f %%", 100*share), fmt.Sprintf("%.1f", share/max(1e-9, all)), how})
 	}
-
-	f := r.fleet()
-	s.own, s.idle = f.own, r.idle
-	scale := float64(r.beat) / float64(interval) // beats may come more often, and cost accordingly
-	share := func(c cost) float64 { return scale * c.cpu.Seconds() / c.wall.Seconds() }
-	how := func(c cost) string {
-		text := fmt.Sprintf("%s in %s, %.0f commands/s, %.1f kB/s in, %.1f kB/s out", brief(c.cpu), c.wall.Round(time.Second),
-			float64(c.commands)/c.wall.Seconds(), float64(c.in)/c.wall.Seconds()/1e3, float64(c.out)/c.wall.Seconds()/1e3)
-		if scale < 1 {
-			text += fmt.Sprintf(", at a beat every %s: times %.3f", r.beat, scale)
-		}
-		return text
+	add("beats: owners look at a tenth of their claims", ours, quiet, fmt.Sprintf("%s a beat of all", brief(beat.cpu)))
+	add("full scans", ours, all-quiet, fmt.Sprintf("%s a full scan, every %s", brief(scan.cpu), gap.Round(time.Second)))
+	add("in all", ours, all, "")
+	refresh := func(name string, c cost) (share float64) {
+		share = c.cpu.Seconds() / interval.Seconds()
+		add(name, peer, share, fmt.Sprintf("%s a refresh, every %s", brief(c.cpu), interval))
+		return share
 	}
-	scan := f.scan.cpu.Seconds() / f.gap.Seconds()
-	quiet := share(f.own)
-	s.all = quiet + scan
-	add("the fleet without devices", ours, share(f.bare), how(f.bare))
-	add("owners look at a tenth of their claims a beat", ours, share(f.own), how(f.own))
-	add("full scans", ours, scan, fmt.Sprintf("%s a full scan, every %s", brief(f.scan.cpu), f.gap.Round(time.Second)))
-	add("in all", ours, s.all, fmt.Sprintf("the second and the third; idle %.2f %%", 100*r.idle))
-	add("with a full scan every 60 s", ours, quiet+f.scan.cpu.Seconds()/60, "where each interval has something to find")
-
-	expire := r.keyPerDevice(n)
-	add("a key with TTL per device, PEXPIRE", peer, expire.cpu.Seconds()/interval.Seconds(), fmt.Sprintf("%s a refresh, every %s", brief(expire.cpu), interval))
-	const perField = "a TTL per field, HEXPIRE"
+	refresh("a key with TTL per device, PEXPIRE", r.keyPerDevice(n))
 	if fields, ok := r.hexpire(n); ok {
-		s.fields = fields.cpu.Seconds() / interval.Seconds()
-		add(perField, peer, s.fields, fmt.Sprintf("%s a refresh, every %s", brief(fields.cpu), interval))
-	} else {
-		s.rows = append(s.rows, []string{s.server, perField, string(peer), "not run", "", "this server has no HEXPIRE"})
+		share := refresh("a TTL per field, HEXPIRE", fields)
+		r.promiseMore("steady state, full scans included: times less than HEXPIRE of every field", "%.1f", share/max(1e-9, all), 8)
 	}
-	r.clear()
-	return s
-}
-
-// fleetCosts are medians.
-type fleetCosts struct {
-	bare cost // of a beat of all, before there were devices
-	own  cost // see steadyState
-	scan cost // of a full scan
-	gap  time.Duration
+	r.table([]string{"way", "", "Redis CPU, of a core", "× ours in all", "how"}, rows)
+	r.say("Where the time of a beat went: %s.", beat.dearest())
+	r.promise("steady state, full scans included, % of a core", "%.3f", 100*all, 0.4)
 }
 
 // fleet runs real replicas and watches Redis for some beats while they look at their claims, and
-// during some full scans.
-func (r *rig) fleet() (f fleetCosts) {
+// during some full scans, the next of which is due after gap.
+func (r *rig) fleet() (beat, scan cost, gap time.Duration) {
 	r.clear()
 	r.warmFor(r.beat)
 	fleet := make([]*replica, r.replicas)
@@ -137,16 +67,8 @@ func (r *rig) fleet() (f fleetCosts) {
 		if i == 0 {
 			fleet[0].leads()
 		}
-	}
-	beat := func() { r.rest(r.beat) } // in each everybody beats once
-	beat()
-	var bare, own, scans []cost
-	for range r.rounds {
-		bare = append(bare, r.measure(0, beat))
-	}
-	for i, p := range fleet {
 		for j := range r.claims {
-			p.reg.Register(imei(i*r.claims+j), nobody)
+			fleet[i].reg.Register(imei(i*r.claims+j), nobody)
 		}
 	}
 	n := r.replicas * r.claims
@@ -155,48 +77,46 @@ func (r *rig) fleet() (f fleetCosts) {
 		return r.entries() == n
 	})
 	r.rest(11 * r.beat) // the storm is over
+	var beats, scans result
 	for range r.rounds {
-		own = append(own, r.measure(n, beat))
+		beats.costs = append(beats.costs, r.measure(n, func() { r.rest(r.beat) })) // in which everybody beats once
 	}
-	for _, p := range fleet { // who leads does; nobody else can
+	for _, p := range fleet { // who leads scans; nobody else can
 		for range r.rounds {
 			if p.jan.Status().Leading {
-				scans = append(scans, r.measure(n, func() { require.Zero(r.t, p.pass().Condemned) }))
+				scans.costs = append(scans.costs, r.measure(n, func() { require.Zero(r.t, p.pass().Condemned) }))
 				last := p.jan.Status().FullScan
-				f.gap = last.NextBy.Sub(last.Started)
+				gap = last.NextBy.Sub(last.Started)
 			}
 		}
 	}
-	require.NotEmpty(r.t, scans, "nobody leads")
+	require.NotEmpty(r.t, scans.costs, "nobody leads")
 	stopAll(fleet)
-	f.bare = result{costs: bare}.mid()
-	f.own, f.scan = result{costs: own}.mid(), result{costs: scans}.mid()
-	return f
+	return beats.mid(), scans.mid(), gap
 }
 
 // keyPerDevice measures one refresh of a key for each device.
 func (r *rig) keyPerDevice(n int) cost {
 	r.clear()
-	each := func(do func(i int)) {
-		for i := range n {
-			do(i)
-		}
-	}
-	pipe := r.rdb.Pipeline()
-	flush := func(i int) {
-		if pipe.Len() == batch || i == n-1 {
-			_, err := pipe.Exec(r.t.Context())
+	each := func(do func(p redis.Pipeliner, key string)) {
+		for i := 0; i < n; i += batch {
+			_, err := r.rdb.Pipelined(r.t.Context(), func(p redis.Pipeliner) error {
+				for j := i; j < min(n, i+batch); j++ {
+					do(p, "device:"+imei(j))
+				}
+				return nil
+			})
 			require.NoError(r.t, err)
 		}
 	}
-	each(func(i int) { pipe.Set(r.t.Context(), "device:"+imei(i), owner("live", i%100), time.Hour); flush(i) })
-	var costs []cost
+	each(func(p redis.Pipeliner, key string) { p.Set(r.t.Context(), key, owner("live", 0), time.Hour) })
+	var all result
 	for range r.rounds {
-		costs = append(costs, r.measure(n, func() {
-			each(func(i int) { pipe.PExpire(r.t.Context(), "device:"+imei(i), 90*time.Minute); flush(i) })
+		all.costs = append(all.costs, r.measure(n, func() {
+			each(func(p redis.Pipeliner, key string) { p.PExpire(r.t.Context(), key, 90*time.Minute) })
 		}))
 	}
-	return result{costs: costs}.mid()
+	return all.mid()
 }
 
 // hexpire measures one refresh of each field's own TTL, if the server offers that.

@@ -24,32 +24,21 @@ const (
 func sweep(r *rig) {
 	r.section("Sweep: one dead owner")
 	r.say("%s entries belong to %d living owners. Small owners are measured several at once. The floor is the smallest script that "+
-		"compares, records and deletes: HMGET, XADD, HDEL and SREM of a batch, whose items an SSCAN finds. The peer above it neither "+
-		"compares nor records. Ours runs at a full share of Redis, unlinks the index as a whole instead of SREM, and its wall time is "+
-		"that of the pass.", many(min(aside, r.sweeps[len(r.sweeps)-1])), bystanders)
-	var p99s, longest []float64
+		"compares, records and deletes: HMGET, XADD, HDEL and SREM of a batch, whose items an SSCAN finds. Ours runs at a full share "+
+		"of Redis, unlinks the index as a whole instead of SREM, and its wall time is that of the pass.",
+		many(min(aside, r.sweeps[len(r.sweeps)-1])), bystanders)
 	for _, n := range r.sweeps {
-		m := newMass(r, n)
-		ways := []way{
-			{name: "SSCAN + a script by 500", kind: floor, run: m.smallest},
-			{name: "SSCAN + HDEL by 500", kind: peer, run: m.bare},
-			{name: "janitor, by its index", kind: ours, run: m.janitor},
-			{name: "janitor, no index: a full scan", kind: ours, rounds: 3, run: m.withoutIndex},
-			{name: "HGETALL, HGET + HDEL by 500", kind: peer, rounds: 3, run: func() cost { return m.naive(batch) }},
-		}
-		if n <= r.oneByOne {
-			ways = append(ways, way{name: "HGETALL, HGET + HDEL one by one", kind: peer, rounds: 1, run: func() cost { return m.naive(1) }})
-		}
-		results := r.often(n, ways...)
+		k := max(1, min(enough, r.sweeps[len(r.sweeps)-1])/n)
+		m := &mass{rig: r, ids: owners("dead", k), total: n * k, beside: min(aside, r.sweeps[len(r.sweeps)-1])}
+		results := r.often(n,
+			way{name: "SSCAN + a script by 500", kind: floor, run: m.smallest},
+			way{name: "janitor, by its index", kind: ours, run: func() cost { return m.janitor(1) }},
+			way{name: "HGETALL, HGET + HDEL by 500", kind: peer, run: m.naive},
+		)
 		r.say("### %s entries", many(n))
 		r.costs(results)
-		janitor := results[2]
-		r.promiseSweep(n, results[0], janitor)
-		p99s = append(p99s, janitor.leastOf(func(c cost) float64 { return ms(c.p99) }))
-		longest = append(longest, janitor.leastOf(func(c cost) float64 { return ms(c.longest) }))
+		r.promiseSweep(n, results[0], results[1])
 	}
-	r.promise("p99 of the calls of a sweep in its quietest round, any size, ms", "%.2f", slices.Max(p99s), 1)
-	r.promise("longest single call of a sweep in its quietest round, any size, ms", "%.2f", slices.Max(longest), 2)
 }
 
 // promiseSweep compares a sweep with the smallest script. The fixed cost of an owner (its verdict,
@@ -70,15 +59,9 @@ func (r *rig) promiseSweep(n int, smallest, janitor result) {
 // mass is some dead owners of the same size.
 type mass struct {
 	*rig
-	n      int // entries of each
 	ids    []string
-	total  int
+	total  int // entries of all
 	beside int
-}
-
-func newMass(r *rig, n int) *mass {
-	k := max(1, min(enough, r.sweeps[len(r.sweeps)-1])/n)
-	return &mass{rig: r, n: n, ids: owners("dead", k), total: n * k, beside: min(aside, r.sweeps[len(r.sweeps)-1])}
 }
 
 // prepare writes everything anew. The owners live, and are not on the roster yet.
@@ -122,54 +105,36 @@ return n`)
 func (m *mass) smallest() cost {
 	ctx := m.t.Context()
 	require.NoError(m.t, smallestScript.Load(ctx, m.rdb).Err())
-	return m.unguarded(func(id string, imeis []string) error {
-		keys := []string{m.keys.Registry(), m.keys.Log(), m.keys.Devices(id)}
-		args := make([]any, 0, 1+len(imeis))
-		args = append(args, id)
-		for _, one := range imeis {
-			args = append(args, one)
-		}
-		return smallestScript.EvalSha(ctx, m.rdb, keys, args...).Err()
-	})
-}
-
-// bare deletes without comparing or recording anything.
-func (m *mass) bare() cost {
-	return m.unguarded(func(_ string, imeis []string) error {
-		return m.rdb.HDel(m.t.Context(), m.keys.Registry(), imeis...).Err()
-	})
-}
-
-// unguarded reads the owners' indexes and hands over what they hold, batch by batch.
-func (m *mass) unguarded(remove func(id string, imeis []string) error) cost {
 	m.prepare(true)
 	m.die(m.ids...)
 	defer m.swept()
 	return m.measure(m.total, func() {
 		for _, id := range m.ids {
-			var held []string
-			for cursor := uint64(0); ; {
-				imeis, next, err := m.rdb.SScan(m.t.Context(), m.keys.Devices(id), cursor, "", page).Result()
-				require.NoError(m.t, err)
-				held = append(held, imeis...)
-				cursor = next
-				for len(held) >= batch || (cursor == 0 && len(held) > 0) {
-					k := min(batch, len(held))
-					require.NoError(m.t, remove(id, held[:k]))
-					held = held[k:]
+			keys := []string{m.keys.Registry(), m.keys.Log(), m.keys.Devices(id)}
+			held := []any{id}
+			remove := func() {
+				require.NoError(m.t, smallestScript.EvalSha(ctx, m.rdb, keys, held...).Err())
+				held = held[:1]
+			}
+			members := m.rdb.SScan(ctx, m.keys.Devices(id), 0, "", page).Iterator()
+			for members.Next(ctx) {
+				if held = append(held, members.Val()); len(held) > batch {
+					remove()
 				}
-				if cursor == 0 {
-					break
-				}
+			}
+			require.NoError(m.t, members.Err())
+			if len(held) > 1 {
+				remove()
 			}
 		}
 	})
 }
 
-// janitor is ours: the owners fall silent, the next look at the roster finds them.
-func (m *mass) janitor() cost {
+// janitor is ours, at a share of Redis' time (0: the default): the owners fall silent, the next
+// look at the roster finds them.
+func (m *mass) janitor(share float64) cost {
 	m.prepare(true)
-	jan := m.replica("ingest-leader", nil).leads()
+	jan := m.replica("ingest-leader", func(_ *registry.Config, jc *janitor.Config) { jc.RedisShare = share }).leads()
 	defer jan.stop()
 	defer m.swept()
 	return m.dying(jan)
@@ -205,28 +170,8 @@ func (m *mass) dying(jan *replica) cost {
 	return c
 }
 
-// withoutIndex is a full scan that finds what nothing else remembers.
-func (m *mass) withoutIndex() cost {
-	m.prepare(false)
-	jan := m.replica("ingest-leader", func(rc *registry.Config, _ *janitor.Config) { rc.NoReverseIndex = true }).leads()
-	defer jan.stop()
-	defer m.swept()
-	pipe := m.rdb.Pipeline()
-	// Older ones are deleted, as those of owners on no roster.
-	record := fmt.Sprintf("%d/90000/38000/1/0/h", time.Now().Add(-4*time.Minute).UnixMilli())
-	for _, id := range m.ids {
-		pipe.Del(m.t.Context(), m.keys.Heartbeat(id))
-		pipe.HSet(m.t.Context(), m.keys.Beats(), id, record)
-	}
-	pipe.Publish(m.t.Context(), m.keys.News(), "")
-	m.exec(pipe)
-	time.Sleep(1100 * time.Millisecond) // a reading of who lives is valid for a second
-	return m.measure(m.total, func() { require.Equal(m.t, m.total, jan.pass().Evicted) })
-}
-
-// naive is what one would write first: read everything, ask for each owner, look again and delete,
-// by so many at a time.
-func (m *mass) naive(at int) cost {
+// naive is what one would write first: read everything, ask for each owner, look again and delete.
+func (m *mass) naive() cost {
 	m.prepare(false)
 	m.die(m.ids...)
 	defer m.swept()
@@ -237,35 +182,32 @@ func (m *mass) naive(at int) cost {
 		lives := map[string]bool{}
 		var dead []string
 		for imei, id := range all {
-			alive, known := lives[id]
-			if !known {
+			if _, known := lives[id]; !known {
 				n, err := m.rdb.Exists(ctx, m.keys.Heartbeat(id)).Result()
 				require.NoError(m.t, err)
-				alive = n == 1
-				lives[id] = alive
+				lives[id] = n == 1
 			}
-			if !alive {
+			if !lives[id] {
 				dead = append(dead, imei)
 			}
 		}
-		for len(dead) > 0 {
-			k := min(at, len(dead))
-			pipe := m.rdb.Pipeline()
-			asked := make([]*redis.StringCmd, k)
-			for i, imei := range dead[:k] {
-				asked[i] = pipe.HGet(ctx, m.keys.Registry(), imei)
-			}
-			_, err := pipe.Exec(ctx)
-			require.NoError(m.t, err)
-			pipe = m.rdb.Pipeline()
-			for i, imei := range dead[:k] {
-				if !lives[asked[i].Val()] {
-					pipe.HDel(ctx, m.keys.Registry(), imei)
+		for some := range slices.Chunk(dead, batch) {
+			asked, err := m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, imei := range some {
+					p.HGet(ctx, m.keys.Registry(), imei)
 				}
-			}
-			_, err = pipe.Exec(ctx)
+				return nil
+			})
 			require.NoError(m.t, err)
-			dead = dead[k:]
+			_, err = m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for i, imei := range some {
+					if !lives[asked[i].(*redis.StringCmd).Val()] {
+						p.HDel(ctx, m.keys.Registry(), imei)
+					}
+				}
+				return nil
+			})
+			require.NoError(m.t, err)
 		}
 	})
 }

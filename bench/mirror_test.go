@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -14,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
-	"github.com/rollcall-redis/rollcall/internal/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -49,10 +46,6 @@ func crew(n int) []availability.State {
 type table struct {
 	availability.Source
 	rows []availability.State
-	// Feed receives what it returns, and sends that it was asked.
-	fed   chan []availability.State
-	asked chan struct{}
-	owed  bool // it was asked, and has returned nothing yet
 }
 
 // Clock is Redis' own.
@@ -60,10 +53,6 @@ func (*table) Clock() *availability.Clock { return nil }
 
 // Repair has nothing to do: states are all that there is.
 func (t *table) Repair(context.Context) ([]availability.Repaired, error) { return nil, nil }
-
-func newTable(rows []availability.State) *table {
-	return &table{rows: rows, fed: make(chan []availability.State), asked: make(chan struct{})}
-}
 
 func (*table) Settings(context.Context) (availability.Settings, error) {
 	return availability.Settings{MaxCustomers: capacity, StaleAfter: 2 * time.Minute, RequirePing: true}, nil
@@ -99,33 +88,12 @@ func (s *table) States(_ context.Context, ids []string) (found []availability.St
 	return found, nil
 }
 
-func (s *table) Feed(ctx context.Context, since availability.Cursor) ([]availability.State, availability.Cursor, error) {
-	next := availability.Cursor{Xmin: 1, Life: "one"}
-	if since.Xmin == 0 {
-		return nil, next, nil
+// Feed has nothing new, now and then.
+func (*table) Feed(ctx context.Context, since availability.Cursor) ([]availability.State, availability.Cursor, error) {
+	if since.Xmin > 0 {
+		wait.For(ctx, time.Second/4) // less than what makes reads ask the source
 	}
-	// The mirror gives up a feed that does not answer: so nothing is answered now and then.
-	idle := time.NewTimer(time.Second / 4) // less than what makes reads ask the source
-	defer idle.Stop()
-	if !s.owed {
-		select {
-		case s.asked <- struct{}{}:
-			s.owed = true
-		case <-idle.C:
-			return nil, next, nil
-		case <-ctx.Done():
-			return nil, next, ctx.Err()
-		}
-	}
-	select {
-	case states := <-s.fed:
-		s.owed = false
-		return states, next, nil
-	case <-idle.C:
-		return nil, next, nil
-	case <-ctx.Done():
-		return nil, next, ctx.Err()
-	}
+	return nil, availability.Cursor{Xmin: 1, Life: "one"}, ctx.Err()
 }
 
 // mirror is one of ours on the rig's server, which keeps it until stop.
@@ -137,17 +105,12 @@ type mirror struct {
 
 // mirror makes one and has it seed the server. A witness has listened for as long as it takes, so
 // that silence is judged.
-func (r *rig) mirror(source availability.Source, change ...func(*availability.Config)) *mirror {
+func (r *rig) mirror(source availability.Source) *mirror {
 	o := r.srv.Options()
 	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
-	c := availability.Config{
-		Source: source, Client: client, Control: control, Layout: guard.Layout{},
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}
-	for _, f := range change {
-		f(&c)
-	}
-	m, err := availability.New(c)
+	m, err := availability.New(availability.Config{
+		Source: source, Client: client, Control: control, Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(r.t, err)
 	now := time.Now()
 	require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(),
@@ -177,33 +140,9 @@ func (r *rig) mirror(source availability.Source, change ...func(*availability.Co
 // seeded is a mirror that nobody keeps: the server is asked by what is measured alone.
 func (r *rig) seeded(rows []availability.State) *mirror {
 	r.clear()
-	m := r.mirror(newTable(rows))
+	m := r.mirror(&table{rows: rows})
 	m.stop()
 	return m
-}
-
-// workers shares n steps among some that work at the same time.
-func workers(many, n int, step func(i int)) {
-	var work sync.WaitGroup
-	for w := range many {
-		work.Go(func() {
-			for i := w; i < n; i += many {
-				step(i)
-			}
-		})
-	}
-	work.Wait()
-}
-
-// onBoth runs a part on the usual server and on a Valkey, where that can be had.
-func (r *rig) onBoth(part func(r *rig)) {
-	part(r)
-	binary := os.Getenv("VALKEY_SERVER")
-	if binary == "" {
-		r.notRun("the same on Valkey", "", "`scripts/redis valkey` fetches it, VALKEY_SERVER names it")
-		return
-	}
-	part(onServer(r.t, r.size, r.paper, redistest.StartNamed(r.t, binary, exact...)))
 }
 
 // pairs runs so many more rounds of what takes a second than of what takes a minute.
