@@ -32,3 +32,21 @@ func newEnvironment(t *testing.T, binary string, r row) *environment {
 	t.Cleanup(w.finish)
 	return w
 }
+
+// entries are the registry's, as it is.
+func (w *environment) entries() map[string]string {
+	return w.HGetAll(w.T.Context(), w.Registry()).Val()
+}
+
+// unindexed tells whether an instance's index is gone.
+func (w *environment) unindexed(id string) bool {
+	return w.SCard(w.T.Context(), w.Layout.Devices(id)).Val() == 0
+}
+
+// beats tells whether an instance has a heartbeat.
+func (w *environment) beats(id string) bool {
+	return w.Exists(w.T.Context(), w.Heartbeat(id)).Val() == 1
+}
+
+// lease is its token; "": nobody has it.
+func (w *environment) lease() string { return w.Get(w.T.Context(), w.Lease()).Val() }

@@ -82,8 +82,8 @@ func under(like fault, holds func(w *environment, v *judge.Verdict)) func(w *env
 // matrix is every row, by number.
 func matrix() (rows []row) {
 	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows,
-		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows, massRows, waveRows,
-		parkedRows, rollingRows, procedureRows, turnedAwayRows, powerRows, killedRows} {
+		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows,
+		parkedRows, rollingRows, procedureRows, turnedAwayRows} {
 		rows = append(rows, group...)
 	}
 	return rows

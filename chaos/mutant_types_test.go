@@ -25,42 +25,39 @@ import (
 // module is the path of this module.
 const module = "github.com/rollcall-redis/rollcall/"
 
-// An edit replaces what stands exactly once in a file.
-type edit struct{ file, from, to string }
-
-// A layer is a protection and how to take it away.
-type layer struct {
-	name  string
-	edits []edit
-}
-
 // TestEveryMutantStillCompiles checks the types of each package that a mutant changes, and of the
 // same without its layers alone. To build them all takes half an hour.
 func TestEveryMutantStillCompiles(t *testing.T) {
 	t.Parallel()
-	all, both := slices.Concat(mutants, fleetMutants), []bool{true, false}
 	packages := map[string]bool{}
-	for _, m := range all {
-		for _, mutated := range both {
-			for dir := range m.packages(t, mutated) {
+	var all []changed
+	for _, m := range slices.Concat(mutants.All, searchMutants.All) {
+		for _, edits := range []edits{slices.Concat(m.Edits, m.Without), m.Without} {
+			c := changed{m.Name, packagesOf(mutants.Changed(t, m.Name, edits))}
+			all = append(all, c)
+			for dir := range c.packages {
 				packages["./"+dir] = true
 			}
 		}
 	}
 	built := build(t, slices.Sorted(maps.Keys(packages)))
-	for _, m := range all {
-		for _, mutated := range both {
-			for dir, changed := range m.packages(t, mutated) {
-				built.check(t, m.name, dir, changed)
-			}
+	for _, c := range all {
+		for dir, files := range c.packages {
+			built.check(t, c.mutant, dir, files)
 		}
 	}
 }
 
-// packages are the Go files that a mutant changes, by folder and name.
-func (m mutant) packages(t *testing.T, mutated bool) map[string]map[string]string {
+// changed is a mutant, or the code without what it does without, by folder and name of a file.
+type changed struct {
+	mutant   string
+	packages map[string]map[string]string
+}
+
+// packagesOf are the Go files among those that are changed, by folder and name.
+func packagesOf(files map[string]string) map[string]map[string]string {
 	found := map[string]map[string]string{}
-	for file, text := range m.changed(t, mutated) {
+	for file, text := range files {
 		dir, name := path.Split(file)
 		if dir = path.Clean(dir); path.Ext(name) == ".go" {
 			if found[dir] == nil {

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,32 +16,21 @@ import (
 
 // result is a scenario's row in the report.
 type result struct {
-	Row       int    `json:"row"`
-	Scenario  string `json:"scenario"`
-	Seed      uint64 `json:"seed"`
-	Hits      int    `json:"hits"` // of the fault
-	Terms     int    `json:"terms"`
-	Evictions int    `json:"evictions"`
-	Wrong     int    `json:"wrong_deletes"` // C1 and C2
-	// scripts that the fence refused, as the proxies saw them
-	Fenced       int           `json:"fenced"`
-	Held         int           `json:"held"` // and the witness
-	FalseDeaths  int           `json:"false_deaths"`
-	Healed       int           `json:"false_deaths_healed"`
-	NewLeaderP50 time.Duration `json:"new_leader_p50_ns"`
-	NewLeaderMax time.Duration `json:"new_leader_max_ns"`
-	CleanP50     time.Duration `json:"clean_p50_ns"`
-	CleanMax     time.Duration `json:"clean_max_ns"`
-	Converged    time.Duration `json:"converged_ns"` // after the end of the faults
-	Took         time.Duration `json:"took_ns"`
-	Failed       bool          `json:"failed"`
-	Remarks      []string      `json:"remarks,omitempty"`
-	// Violations by check, and what had happened until the first: evictions, and time since the
-	// scenario began.
-	Violations     map[string]int `json:"violations,omitempty"`
-	FirstEvictions int            `json:"first_evictions,omitempty"`
-	FirstAfter     time.Duration  `json:"first_after_ns,omitempty"`
+	row      int
+	scenario string // "": nothing was judged
+	failed   bool
+	counts   [len(counted)]int
+	// The slowest new leader and the slowest cleaning up, and how long after the end of the faults
+	// nothing changed any more.
+	times   [3]time.Duration
+	remarks []string
 }
+
+// counted are the columns of counts. Wrong deletes are those of C1 and C2; fenced and held are
+// scripts that were refused, as the proxies saw them.
+var counted = [...]string{"hits", "terms", "evictions", "wrong deletes", "fenced", "held", "false deaths", "healed"}
+
+const evictionsColumn, wrongColumn = 2, 3
 
 var (
 	resultsMu sync.Mutex
@@ -58,48 +46,22 @@ func report(r result) {
 }
 
 // note takes from a verdict what the report says of this scenario.
-func (w *environment) note(v *judge.Verdict, found []judge.Violation) {
+func (w *environment) note(v *judge.Verdict) {
 	w.noting.Lock()
 	defer w.noting.Unlock()
-	w.result.Row, w.result.Scenario, w.result.Seed = w.row.nr, w.row.name, w.Seed
-	w.result.Hits = int(w.Struck.Load())
+	hits, fenced, held := int(w.Struck.Load()), 0, 0
 	if w.fault != nil {
-		w.result.Hits = w.fault.hits()
+		hits = w.fault.hits()
 	}
-	w.result.Terms, w.result.Evictions, w.result.Wrong = len(v.Terms), v.Evicted(""), v.WrongDeletes()
-	w.result.FalseDeaths, w.result.Healed = v.FalseDeaths, v.Healed
-	w.result.NewLeaderP50, w.result.NewLeaderMax = judge.Percentile(v.NewLeader, 50), judge.Percentile(v.NewLeader, 100)
-	w.result.CleanP50, w.result.CleanMax = judge.Percentile(v.Clean, 50), judge.Percentile(v.Clean, 100)
-	if !w.over.IsZero() {
-		w.result.Converged = v.Quiet(w.over)
-	}
-	w.result.Fenced, w.result.Held = 0, 0
 	for _, r := range w.All {
-		w.result.Fenced += r.Proxy.Verdicts()["FENCED"]
-		w.result.Held += r.Proxy.Verdicts()["HELD"]
+		fenced += r.Proxy.Verdicts()["FENCED"]
+		held += r.Proxy.Verdicts()["HELD"]
 	}
-	w.result.Took = time.Since(w.began)
-	w.violated(v, found)
-}
-
-// violated counts what the judge found.
-func (w *environment) violated(v *judge.Verdict, found []judge.Violation) {
-	var first time.Time
-	w.result.Violations = make(map[string]int)
-	for _, one := range found {
-		w.result.Violations[one.Check]++
-		if first.IsZero() || one.At.Before(first) {
-			first = one.At
-		}
-	}
-	if first.IsZero() {
-		return
-	}
-	w.result.FirstAfter, w.result.FirstEvictions = first.Sub(w.began), 0
-	for _, b := range v.Batches {
-		if !b.At.After(first) {
-			w.result.FirstEvictions += len(b.IMEIs)
-		}
+	w.result.row, w.result.scenario = w.row.nr, w.row.name
+	w.result.counts = [...]int{hits, len(v.Terms), v.Evicted(""), v.WrongDeletes(), fenced, held, v.FalseDeaths, v.Healed}
+	w.result.times = [3]time.Duration{judge.Percentile(v.NewLeader, 100), judge.Percentile(v.Clean, 100)}
+	if !w.over.IsZero() {
+		w.result.times[2] = v.Quiet(w.over)
 	}
 }
 
@@ -110,89 +72,62 @@ func (w *environment) remark(format string, args ...any) {
 	w.T.Log(text)
 	w.noting.Lock()
 	defer w.noting.Unlock()
-	w.result.Remarks = append(w.result.Remarks, text)
+	w.result.remarks = append(w.result.remarks, text)
 }
 
-// writeReport prints the table of all scenarios, and writes it as JSON and Markdown into the folder
-// that ROLLCALL_REPORT names.
+// writeReport prints the table of all scenarios, and writes it into the folder that ROLLCALL_REPORT
+// names.
 func writeReport() {
 	resultsMu.Lock()
 	defer resultsMu.Unlock()
 	if len(results) == 0 {
 		return
 	}
-	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(a.Row, b.Row) })
-	table := markdown(results)
-	fmt.Print(table)
-	evictions, wrong := 0, 0
+	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(a.row, b.row) })
+	var sum result
+	table := "| row | scenario | " + strings.Join(counted[:], " | ") + " | slowest new leader | slowest clean | converged | |\n" +
+		strings.Repeat("|---", 6+len(counted)) + "|\n"
 	for _, r := range results {
-		evictions += r.Evictions
-		wrong += r.Wrong
+		table += r.line(fmt.Sprint(r.row))
+		for i, n := range r.counts {
+			sum.counts[i] += n
+		}
 	}
-	if err := harness.Record("one server", evictions, wrong); err != nil {
+	sum.scenario = fmt.Sprintf("%d scenarios in %s", len(results), time.Since(begun).Round(time.Second))
+	table += sum.line("")
+	for _, r := range results {
+		for _, remark := range r.remarks {
+			table += fmt.Sprintf("\n- %s: %s", r.scenario, remark)
+		}
+	}
+	fmt.Println(table)
+	if err := harness.Record("one server", sum.counts[evictionsColumn], sum.counts[wrongColumn]); err != nil {
 		fmt.Println("chaos: not recorded:", err)
 	}
 	dir := os.Getenv("ROLLCALL_REPORT")
 	if dir == "" {
 		return
 	}
-	text, err := json.MarshalIndent(results, "", "\t")
+	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "report.json"), append(text, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "report.md"), []byte(table), 0o644)
+		err = os.WriteFile(filepath.Join(dir, "report.md"), []byte(table+"\n"), 0o644)
 	}
 	if err != nil {
 		fmt.Println("chaos: the report is not written:", err)
 	}
 }
 
-func markdown(rows []result) string {
-	var b strings.Builder
-	b.WriteString("| row | scenario | hits | terms | evictions | wrong deletes | fenced | held | false deaths (healed) | new leader p50, max | clean p50, max | converged | |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	var sum result
-	for _, r := range rows {
-		verdict := "ok"
-		if r.Failed {
-			verdict = "FAILED"
-		}
-		fmt.Fprintf(&b, "| %d | %s | %d | %d | %d | %d | %d | %d | %d (%d) | %s | %s | %s | %s |\n", r.Row, r.Scenario, r.Hits, r.Terms, r.Evictions,
-			r.Wrong, r.Fenced, r.Held, r.FalseDeaths, r.Healed, pair(r.NewLeaderP50, r.NewLeaderMax), pair(r.CleanP50, r.CleanMax), short(r.Converged), verdict)
-		sum.Hits += r.Hits
-		sum.Terms += r.Terms
-		sum.Evictions += r.Evictions
-		sum.Wrong += r.Wrong
-		sum.Fenced += r.Fenced
-		sum.Held += r.Held
-		sum.FalseDeaths += r.FalseDeaths
-		sum.Healed += r.Healed
+func (r result) line(row string) string {
+	cells := []string{row, r.scenario}
+	for _, n := range r.counts {
+		cells = append(cells, fmt.Sprint(n))
 	}
-	fmt.Fprintf(&b, "| | %d scenarios in %s | %d | %d | %d | %d | %d | %d | %d (%d) | | | | |\n", len(rows), time.Since(begun).Round(time.Second),
-		sum.Hits, sum.Terms, sum.Evictions, sum.Wrong, sum.Fenced, sum.Held, sum.FalseDeaths, sum.Healed)
-	for _, r := range rows {
-		for _, remark := range r.Remarks {
-			fmt.Fprintf(&b, "\n- %s: %s", r.Scenario, remark)
-		}
+	for _, d := range r.times {
+		cells = append(cells, d.Round(10*time.Millisecond).String())
 	}
-	b.WriteString("\n")
-	return b.String()
-}
-
-func pair(a, b time.Duration) string {
-	if b == 0 {
-		return ""
+	verdict := "ok"
+	if r.failed {
+		verdict = "FAILED"
 	}
-	return short(a) + ", " + short(b)
-}
-
-func short(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.Round(10 * time.Millisecond).String()
+	return "| " + strings.Join(append(cells, verdict), " | ") + " |\n"
 }

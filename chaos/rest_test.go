@@ -15,6 +15,9 @@ import (
 	"github.com/rollcall-redis/rollcall/chaos/judge"
 )
 
+// judgeRejects is said before each violation.
+const judgeRejects = "the judge rejects:"
+
 // ends begins the second phase: no more faults, no more moves.
 func (w *environment) ends() {
 	w.T.Helper()
@@ -63,7 +66,7 @@ func (w *environment) judge(also ...string) *judge.Verdict {
 // verdict judges the history as it is, and fails the test for what it finds.
 func (w *environment) verdict(alive []string) *judge.Verdict {
 	w.T.Helper()
-	entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+	entries := w.entries()
 	h := w.History()
 	f := w.Facts(alive)
 	w.evidence = &f
@@ -74,7 +77,7 @@ func (w *environment) verdict(alive []string) *judge.Verdict {
 			w.T.Errorf("and %d more", len(found)-i)
 			break
 		}
-		w.T.Error(violation)
+		w.T.Error(judgeRejects, violation)
 	}
 	// What the judge relies on: at rest, the model is what the server holds.
 	if len(found) == 0 && len(entries)+len(v.Final.Hashes[w.Registry()]) > 0 {
@@ -82,7 +85,7 @@ func (w *environment) verdict(alive []string) *judge.Verdict {
 	}
 	w.T.Logf("%d events, %d sockets, %d terms, %d evictions in %d batches, %d false deaths",
 		len(h), len(f.Sockets), len(v.Terms), v.Evicted(""), len(v.Batches), v.FalseDeaths)
-	w.note(v, found)
+	w.note(v)
 	return v
 }
 
@@ -96,20 +99,17 @@ func (w *environment) autopsy() {
 	}
 	v := judge.Judge(h, w.Facts(nil))
 	for _, violation := range v.Violations[:min(20, len(v.Violations))] {
-		w.T.Log(violation)
+		w.T.Log(judgeRejects, violation)
 	}
-	w.note(v, v.Violations)
+	w.note(v)
 }
-
-// keptRuns names the folder in which a failing run keeps its files; .cache/chaos if it is not set.
-const keptRuns = "ROLLCALL_RUNS"
 
 // finish is called when the scenario is over: its row goes into the report, and a failing run keeps
 // its files.
 func (w *environment) finish() {
 	w.Traffic.Stop()
-	w.result.Failed = w.T.Failed()
-	if w.result.Failed && w.result.Scenario == "" {
+	w.result.failed = w.T.Failed()
+	if w.result.failed && w.result.scenario == "" {
 		w.autopsy()
 	}
 	if w.evidence == nil { // nothing came to rest
@@ -121,7 +121,7 @@ func (w *environment) finish() {
 	if !w.T.Failed() && os.Getenv("ROLLCALL_KEEP") == "" {
 		return
 	}
-	dir, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv(keptRuns), filepath.Join("..", ".cache", "chaos")), filepath.Base(w.T.Name())))
+	dir, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv(harness.KeptRuns), filepath.Join("..", ".cache", "chaos")), filepath.Base(w.T.Name())))
 	require.NoError(w.T, err)
 	if err := judge.Save(dir, *w.evidence, w.Parts...); err != nil {
 		w.T.Logf("the run's files are not kept: %v", err)
@@ -157,9 +157,5 @@ func (w *environment) counts(r *harness.Replica, v *judge.Verdict) {
 	}) {
 		return
 	}
-	w.noting.Lock()
-	w.result.Violations = map[string]int{"C5": 1} // it was called because there were no others
-	w.result.FirstAfter, w.result.FirstEvictions = time.Since(w.began), v.Evicted("")
-	w.noting.Unlock()
-	require.Fail(w.T, "C5", "replica %s evicted %v in H and says %v", r.ID, want, got)
+	require.Fail(w.T, judgeRejects+" C5", "replica %s evicted %v in H and says %v", r.ID, want, got)
 }

@@ -89,7 +89,7 @@ func (f *leaderStopped) fail(w *environment) {
 		// Behind a renewal, so that what is left of the lease is nearly all.
 		var token string
 		harness.Eventually(w.T, "the lease is fresh", func() bool {
-			token = w.Get(w.T.Context(), w.Lease()).Val()
+			token = w.lease()
 			return token != "" && w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*9/10
 		})
 		r := w.Leader()
@@ -102,7 +102,7 @@ func (f *leaderStopped) fail(w *environment) {
 		lost := false
 		harness.Eventually(w.T, "the lease is renewed, or another's", func() bool {
 			left := w.PTTL(w.T.Context(), w.Lease()).Val() // first: it may be the next leader's
-			lost = w.Get(w.T.Context(), w.Lease()).Val() != token
+			lost = w.lease() != token
 			return lost || left > harness.LeaseTTL*2/3
 		})
 		return !lost

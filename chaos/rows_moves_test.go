@@ -188,7 +188,7 @@ func (w *environment) named(which []int) {
 	w.T.Helper()
 	truth := w.Truth()
 	harness.Eventually(w.T, "the entries name where the devices are", func() bool {
-		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		entries := w.entries()
 		for _, i := range which {
 			if imei := w.Fleet.IMEI(i); entries[imei] != truth[imei] {
 				return false

@@ -21,8 +21,6 @@ import (
 // networkRows are what the network between replicas and Redis does to them. All of it is done by
 // the proxies: tc and its netem, with which packets proper are lost, need a kernel of one's own.
 var networkRows = []row{
-	{10, "DeleteDelayedPastTheLease", false, 60, smallBatches,
-		under(&deleteDelayed{}, (*environment).refusedWhatCameLate)},
 
 	{11, "EvictionsReplyLost", false, 60, smallBatches,
 		under(&batchesLost{lose: (*harness.Proxy).LoseReply, times: 5}, (*environment).countedOnce)},
@@ -100,53 +98,12 @@ func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
 	return req
 }
 
-// refusedBy is how often the fence refused a replica, as its proxy counted.
-func refusedBy(r *harness.Replica) int { return r.Proxy.Verdicts()[string(guard.Fenced)] }
-
-// deleteDelayed keeps the leader's deletes in the network until its lease is over and another
-// leads.
-type deleteDelayed struct {
-	calm
-	former *harness.Replica
-	held   proxy.Request
-	lands  func()
-	lost   *proxy.Rule
-	back   func()
-}
-
-func (f *deleteDelayed) fail(w *environment) {
-	w.reapsOnce()
-	f.former = w.Leader()
-	hold := f.former.Proxy.HoldEach(harness.IsBatch)
-	f.lands = hold.End
-	w.Plant("ghost", ghostsOf, true)
-	f.held = nextOf(w.T, hold.Caught)
-	f.back = w.cut(f.former)
-	f.lost = f.former.Proxy.LoseRequestSilently(harness.IsLeaseCall, -1) // the lease ends by itself
-	f.hit(1)
-	w.succeeded(f.former)
-}
-
-func (f *deleteDelayed) recover(w *environment) {
-	before := refusedBy(f.former)
-	f.lands()
-	harness.Eventually(w.T, "the delayed delete has landed", func() bool { return refusedBy(f.former) > before })
-	f.lost.End()
-	f.back()
-}
-
 // refusedWhatCameLate: the fence refused the delete that came late, and nothing went by it.
 func (w *environment) refusedWhatCameLate(v *judge.Verdict) {
-	var former *harness.Replica
-	var held proxy.Request
-	switch f := w.fault.(type) {
-	case *deleteDelayed:
-		former, held = f.former, f.held
-	case *leaderCut:
-		former, held = f.former, f.held
-	}
-	require.Positive(w.T, refusedBy(former), "the fence refused nothing: %v", former.Proxy.Verdicts())
-	_, args := held.Script()
+	f := w.fault.(*leaderCut)
+	verdicts := f.former.Proxy.Verdicts()
+	require.Positive(w.T, verdicts[string(guard.Fenced)], "the fence refused nothing: %v", verdicts)
+	_, args := f.held.Script()
 	require.False(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
 		return guard.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
@@ -233,7 +190,7 @@ func (f *leaderCut) fail(w *environment) {
 		w.InPass(2)
 	}
 	// not before: on a busy machine the former can lose it and take it again
-	f.token = w.Get(w.T.Context(), w.Lease()).Val()
+	f.token = w.lease()
 	f.back = w.cut(f.former)
 	f.broken = f.cut(f.former.Proxy)
 	if f.midScript {
@@ -401,7 +358,7 @@ func (f *ownersCut) fail(w *environment) {
 	}
 	harness.Eventually(w.T, "all of them are silent", func() bool {
 		return !slices.ContainsFunc(f.owners, func(r *harness.Replica) bool {
-			return w.Exists(w.T.Context(), w.Heartbeat(r.ID)).Val() == 1
+			return w.beats(r.ID)
 		})
 	})
 	harness.Lasting(harness.Interval)
@@ -431,7 +388,7 @@ func (f *ownersCut) recover(w *environment) {
 	}
 	mended := time.Now()
 	harness.Eventually(w.T, "what was cut off is routable again", func() bool {
-		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		entries := w.entries()
 		now := w.Truth()
 		for imei, id := range f.stayed {
 			if now[imei] == id && entries[imei] != id {

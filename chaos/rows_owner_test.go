@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -129,7 +128,7 @@ func (f *ownerStopped) recover(w *environment) {
 	})
 	// By itself: half of its devices are silent until the end.
 	harness.Eventually(w.T, "its entries are back", func() bool {
-		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+		entries := w.entries()
 		for imei := range w.heldThrough(f.owner.ID, f.woken) {
 			if entries[imei] != f.owner.ID {
 				return false
@@ -142,7 +141,7 @@ func (f *ownerStopped) recover(w *environment) {
 // heartbeatExpires waits until Redis has no heartbeat of a replica.
 func (w *environment) heartbeatExpires(r *harness.Replica) {
 	w.T.Helper()
-	harness.Eventually(w.T, "its heartbeat expires", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(r.ID)).Val() == 0 })
+	harness.Eventually(w.T, "its heartbeat expires", func() bool { return !w.beats(r.ID) })
 }
 
 // heldThrough are the devices whose sockets at an instance were open at a time and still are.
@@ -251,27 +250,6 @@ func (w *environment) sweeps() {
 	})
 }
 
-// looks waits until every sweep of the leader has had a pass by its own timer that began after this
-// was called. It may have found that no full scan is due.
-func (w *environment) looks() {
-	w.T.Helper()
-	var counted *harness.Replica
-	var before [2]float64
-	harness.Eventually(w.T, "every sweep has a pass", func() bool {
-		leader := w.Leader()
-		full, err := leader.Metric(`janitor_passes_total{outcome="done",sweep="registry"}`)
-		quick, err2 := leader.Metric(`janitor_passes_total{outcome="done",sweep="owners"}`)
-		if cmp.Or(err, err2) != nil {
-			return false
-		}
-		if leader != counted {
-			counted, before = leader, [2]float64{full, quick}
-		}
-		// One may have been under way at the beginning.
-		return full >= before[0]+2 && quick >= before[1]+2
-	})
-}
-
 func nothingEvicted(w *environment, v *judge.Verdict) {
 	require.Zero(w.T, v.Evicted(""))
 	require.True(w.T, v.LastHold().After(w.fault.(*fleetStopped).from))
@@ -338,7 +316,7 @@ func (f *ownerStale) fail(w *environment) {
 			w.Fleet.DropStale(i)
 		}
 	}
-	harness.Eventually(w.T, "its heartbeat expires", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(owner.ID)).Val() == 0 })
+	harness.Eventually(w.T, "its heartbeat expires", func() bool { return !w.beats(owner.ID) })
 	f.stand(w)
 	if f.dies {
 		return
@@ -347,7 +325,7 @@ func (f *ownerStale) fail(w *environment) {
 	owner.Failpoints.Resume(w.T, f.at, owner.Cont)
 	back()
 	w.Gate.Unlock()
-	harness.Eventually(w.T, "it beats again", func() bool { return w.Exists(w.T.Context(), w.Heartbeat(owner.ID)).Val() == 1 })
+	harness.Eventually(w.T, "it beats again", func() bool { return w.beats(owner.ID) })
 	f.stand(w)
 }
 
@@ -367,7 +345,7 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 		// Every beat compares some. What it finds to be lost it puts back, unless it has moved
 		// meanwhile.
 		var lost []string
-		for imei, id := range w.HGetAll(w.T.Context(), w.Registry()).Val() {
+		for imei, id := range w.entries() {
 			if id == owner.ID {
 				lost = append(lost, imei)
 			}
@@ -411,7 +389,7 @@ func (w *environment) elsewhere(r *harness.Replica, n int) (which []int) {
 func (f *ownerStale) stand(w *environment) {
 	w.T.Helper()
 	harness.Eventually(w.T, "the entries of those that moved name where they are", func() bool {
-		entries, stand := w.HGetAll(w.T.Context(), w.Registry()).Val(), true
+		entries, stand := w.entries(), true
 		for _, i := range f.moved {
 			imei := w.Fleet.IMEI(i)
 			if entries[imei] == f.to[imei] {

@@ -82,7 +82,7 @@ const grace = harness.TTL + 2*time.Second
 
 // names is how many entries name the dead owner.
 func (f *backupRestored) names(w *environment) (n int) {
-	for _, owner := range w.HGetAll(w.T.Context(), w.Registry()).Val() {
+	for _, owner := range w.entries() {
 		if owner == f.gone {
 			n++
 		}
@@ -133,9 +133,9 @@ func (f *upgraded) fail(w *environment) {
 			harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
 	})
 	before := harness.InfoOf(w.T, w.Client, "Server", "redis_version")
-	had := w.HGetAll(w.T.Context(), w.Registry()).Val()
+	had := w.entries()
 	f.promote(w)
-	require.Equal(w.T, had, w.HGetAll(w.T.Context(), w.Registry()).Val(), "nothing is lost")
+	require.Equal(w.T, had, w.entries(), "nothing is lost")
 	w.remark("%s was promoted in place of %s", harness.InfoOf(w.T, w.Client, "Server", "redis_version"),
 		before)
 	f.hit(1)

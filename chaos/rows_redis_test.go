@@ -20,7 +20,7 @@ import (
 
 // The faults of these rows are Redis' own: it stands still, is slow, is down, forgets, is full,
 // evicts, refuses, or its clock jumps. They are met by the whole fleet at once.
-var redisRows = slices.Concat(stallRows, restartRows, lossRows, memoryRows, refusalRows, leaseRows)
+var redisRows = slices.Concat(stallRows, restartRows, lossRows, memoryRows, refusalRows)
 
 // silent are the devices that traffic leaves alone: where they are is certain while things break.
 func (w *environment) silent() map[string]string {
@@ -198,7 +198,7 @@ func (f *stallBefore) fail(w *environment) {
 	// A sweep first, so that the server knows the script: it is the delete itself that is to be
 	// caught.
 	w.Plant("ghost", 10, true)
-	harness.Eventually(w.T, "the ghost is swept", func() bool { return w.SCard(ctx, w.Layout.Devices("ghost")).Val() == 0 })
+	harness.Eventually(w.T, "the ghost is swept", func() bool { return w.unindexed("ghost") })
 
 	// The owner is cut off and its heartbeat goes, so that it is judged dead at once.
 	caught, send := leader.Proxy.HoldNext(harness.IsBatch)

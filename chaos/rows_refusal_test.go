@@ -167,7 +167,6 @@ var guardRows = []row{
 	{2, "LeaderKilledBeforeItsScript", false, 30, nil, leaderKilledBeforeItsScript},
 	{5, "LeaseGoneBeforeTheScript", false, 20, nil, leaseGoneBeforeTheScript},
 	{9, "AskedToStopBeforeItsScript", false, 20, nil, askedToStopBeforeItsScript},
-	{11, "BatchRepliesLost", false, 20, map[string]string{"JANITOR_DELETE_BATCH": "50"}, batchRepliesLost},
 	{18, "HealOfTheFormerOwner", false, 20, nil, healOfTheFormerOwner},
 	{16, "OwnerBackBeforeTheScript", false, 20, nil, ownerBackBeforeTheScript},
 }
@@ -252,23 +251,6 @@ func askedToStopBeforeItsScript(w *environment) {
 	require.Equal(w.T, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
 }
 
-// Batches are done and their replies are lost. The leader asks again, and each is counted once,
-// also by itself.
-func batchRepliesLost(w *environment) {
-	w.Plant("early", 50, true)
-	w.Start("one")
-	w.Start("two")
-	w.Spread(harness.Some(0, w.Fleet.Len()))
-	w.InPass(1) // the server has the script: a reply that says it has not is not worth losing
-	leader := w.OneLeads()
-	lost := leader.Proxy.LoseReply(harness.IsBatch, 2)
-	w.Plant("ghost", doomed, true)
-	harness.Eventually(w.T, "replies are lost", func() bool { return lost.Hits() == 2 })
-	w.Hit(lost.Hits())
-	v := w.judge()
-	require.Equal(w.T, 50+doomed, v.EvictedBy(leader.ID))
-}
-
 // A replica cannot register what it holds, and the devices have moved on before it can. What it
 // then puts back must not be theirs any more.
 func healOfTheFormerOwner(w *environment) {
@@ -350,7 +332,7 @@ func (f *flushed) fail(w *environment) {
 	f.loss.fail(w)
 	f.dead = w.Follower()
 	w.Kill(f.dead)
-	harness.Eventually(w.T, "the dead one's entries go", func() bool { return w.SCard(w.T.Context(), w.Layout.Devices(f.dead.ID)).Val() == 0 })
+	harness.Eventually(w.T, "the dead one's entries go", func() bool { return w.unindexed(f.dead.ID) })
 }
 
 func onlyTheDeadWent(w *environment, v *judge.Verdict) {
@@ -376,7 +358,7 @@ func (f *heartbeatLost) fail(w *environment) {
 	back, mute := w.Outage(owner.ID), owner.Proxy.Hold()
 	w.Meddle("the heartbeat of "+owner.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(owner.ID)) })
 	harness.Eventually(w.T, "its entries are swept", func() bool {
-		return !w.routable(silent) && w.SCard(w.T.Context(), w.Layout.Devices(owner.ID)).Val() == 0
+		return !w.routable(silent) && w.unindexed(owner.ID)
 	})
 	f.hit(1)
 	mute.End()

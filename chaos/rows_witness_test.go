@@ -16,8 +16,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// witnessRows are about what the witness must know of the server and of the fleet, and what a
-// witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
+// witnessRows are about what a witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
 // lives, and then something keeps the count from telling it.
 var witnessRows = []row{
 	{32, "EvictedThenRestarted", true, 60, longLease, under(&evictedUnseen{then: restarted},
@@ -26,8 +25,6 @@ var witnessRows = []row{
 		heldFor("restarted", "gap"))},
 	{32, "EvictedThenStatisticsReset", false, 60, longLease,
 		under(&evictedUnseen{then: statisticsReset}, heldFor("restarted", "gap"))},
-	{33, "ContenderWithoutInfo", false, 60, longLease, under(&withoutInfo{}, nothingWent)},
-	{33, "SettingsOfTheSlow", false, 60, longLease, under(&slowAmongQuick{}, heldFor("settings"))},
 }
 
 // heldFor: nobody who lives was evicted, and the witness has held since the fault began, for one
@@ -119,7 +116,7 @@ func (w *environment) goes(owner *harness.Replica, alive func() bool) {
 
 // entriesOf are the entries that name an instance.
 func (w *environment) entriesOf(id string) (imeis []string) {
-	for imei, owner := range w.HGetAll(w.T.Context(), w.Registry()).Val() {
+	for imei, owner := range w.entries() {
 		if owner == id {
 			imeis = append(imeis, imei)
 		}
@@ -197,101 +194,16 @@ func statisticsReset(w *environment, _ *evictedUnseen) {
 	w.CountersBeginAnew(func() { require.NoError(w.T, w.ConfigResetStat(w.T.Context()).Err()) })
 }
 
-// withoutInfo: one of those that listen may not ask Redis how many keys it has evicted. What it
-// cannot read it must not overwrite: the leader can.
-type withoutInfo struct{ evictor }
-
-func (f *withoutInfo) setup(w *environment) {
-	f.evictor.setup(w)
-	w.users("one", "two", "three") // who will lead is not known yet
-}
-
 // acl changes a user of Redis.
 func (w *environment) acl(user string, rules ...any) *redis.Cmd {
 	return w.Do(w.T.Context(), append([]any{"ACL", "SETUSER", user}, rules...)...)
 }
-
-func (f *withoutInfo) fail(w *environment) {
-	leader, owner := w.Leader(), w.Follower()
-	poor := w.Replicas()[slices.IndexFunc(w.Replicas(), func(r *harness.Replica) bool { return r != leader && r != owner })]
-	f.from = time.Now()
-	alive, speaks := w.mute(owner.ID, owner.Proxy)
-	require.NoError(w.T, w.acl(poor.ID, "-info").Err())
-	// The leader's next tick comes behind one of the poor one's, and the eviction is between them.
-	quiet, ticks := leader.Proxy.Hold(), poor.Proxy.Answers(harness.IsTick)
-	harness.Eventually(w.T, "the one without INFO listens", func() bool { return len(ticks.Counts()) > 0 })
-	require.True(w.T, w.evict(owner.ID), "its heartbeat has ended by itself: this run proves nothing")
-	quiet.End()
-	w.goes(owner, alive)
-	speaks()
-	f.hit(1)
-	w.heals(time.Now())
-	require.NoError(w.T, w.acl(poor.ID, "+info").Err())
-}
-
-// slowAmongQuick: a replica beats more slowly than the others, of which one leads. What they know
-// of it they must not forget before its heartbeats could have ended.
-type slowAmongQuick struct{ evictor }
 
 // The slow one's settings.
 const (
 	slowInterval = 2 * harness.Interval
 	slowTTL      = 3 * harness.TTL
 )
-
-func (f *slowAmongQuick) fail(w *environment) {
-	f.from = time.Now()
-	usual := map[string]string{"HEARTBEAT_INTERVAL": harness.Interval.String(), "HEARTBEAT_TTL": harness.TTL.String()}
-	w.Settings["HEARTBEAT_INTERVAL"], w.Settings["HEARTBEAT_TTL"] = slowInterval.String(), slowTTL.String()
-	slow := w.Start("slow")
-	for name, value := range usual {
-		w.Settings[name] = value
-	}
-	w.raised("settings")
-	w.SlowerSettings(slow, slowInterval, slowTTL)
-	var settled []int // silent devices come to it, which stay
-	for i := 0; i < w.Fleet.Len(); i += 4 {
-		settled = append(settled, i)
-	}
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), settled, func(int) *harness.Replica { return slow }))
-	w.named(settled)
-	for _, i := range settled {
-		w.Fleet.DropStale(i)
-	}
-
-	// It has just beaten, and is cut off: nobody is told its settings. Redis evicts its heartbeat,
-	// which was good for much longer than the others need to believe a silence.
-	harness.Eventually(w.T, "it has just beaten", func() bool {
-		return w.PTTL(w.T.Context(), w.Heartbeat(slow.ID)).Val() > slowTTL-slowInterval/4
-	})
-	back, rule := w.Outage(slow.ID), slow.Proxy.Hold()
-	until := time.Now().Add(w.PTTL(w.T.Context(), w.Heartbeat(slow.ID)).Val() - slowInterval/2)
-	f.evictSlow(w, slow)
-	f.hit(1)
-	w.goes(slow, func() bool { return time.Now().Before(until) })
-	rule.End()
-	back()
-	w.heals(time.Now())
-
-	require.Zero(w.T, w.Terminate(slow), slow.Log())
-	w.SlowerSettingsEnd(slow)
-}
-
-// evictSlow has the others' heartbeats evicted too, which have less time left: they beat again at
-// once.
-func (f *slowAmongQuick) evictSlow(w *environment, slow *harness.Replica) {
-	var back []func()
-	for _, r := range w.Others(slow) {
-		back = append(back, w.Outage(r.ID))
-	}
-	require.True(w.T, w.evict(slow.ID))
-	harness.Eventually(w.T, "the others beat", func() bool {
-		return w.Exists(w.T.Context(), w.Heartbeat("one"), w.Heartbeat("two"), w.Heartbeat("three")).Val() == 3
-	})
-	for _, b := range back {
-		b()
-	}
-}
 
 // failoverRows: a replica of Redis is promoted that does not have everything. Done by hand, as
 // Sentinel or an operator does it; the address changes hands behind the proxies.
@@ -324,11 +236,11 @@ func (f *failover) fail(w *environment) {
 	release := harness.HoldAll(w.Proxies)
 	back := w.Outage("")
 	epoch := w.Get(w.T.Context(), history.EpochKey(w.Lease())).Val()
-	had := w.HGetAll(w.T.Context(), w.Registry()).Val()
+	had := w.entries()
 
 	f.promote(w)
 	lost := 0
-	for imei, owner := range w.HGetAll(w.T.Context(), w.Registry()).Val() {
+	for imei, owner := range w.entries() {
 		if had[imei] != owner {
 			lost++
 		}

@@ -106,12 +106,9 @@ func leaderStoppedMidPass(w *environment) {
 }
 
 // embed runs a registry in this process, without sockets, until the scenario ends.
-func (w *environment) embed(id string) *registry.Registry { return w.embedAt(id, w.Server.Addr()) }
-
-// embedAt is embed at an address.
-func (w *environment) embedAt(id, addr string) *registry.Registry {
+func (w *environment) embed(id string) *registry.Registry {
 	w.T.Helper()
-	data, control := harness.Clients(addr, 0)
+	data, control := harness.Clients(w.Server.Addr(), 0)
 	r, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: id, HeartbeatInterval: harness.Interval, HeartbeatTTL: harness.TTL, Drain: time.Nanosecond, NoReverseIndex: w.Unindexed(),
 		Logger: slog.New(slog.NewTextHandler(w.T.Output(), nil)),

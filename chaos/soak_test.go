@@ -358,14 +358,14 @@ func (s *soak) late(meanwhile func(r *harness.Replica), verdicts ...string) (met
 // stood still.
 func (s *soak) fenced() int {
 	return s.late(func(r *harness.Replica) {
-		term := s.Get(s.T.Context(), s.Lease()).Val()
+		term := s.lease()
 		if s.Rand.IntN(4) > 0 {
 			s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Lease()) })
 		} else {
 			defer s.Stop(r)()
 		}
 		harness.Eventually(s.T, "another term begins", func() bool {
-			now := s.Get(s.T.Context(), s.Lease()).Val() // also of the same replica: it is no other's to win
+			now := s.lease() // also of the same replica: it is no other's to win
 			return now != "" && now != term
 		})
 	}, "FENCED")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,10 +19,11 @@ type Mutant struct {
 	Name    string
 	What    string // is changed
 	Edits   []Edit
-	Without []Edit // further protections, which would make up for it
-	Row     string // in the suite's matrix
-	Test    string // or this test fails
-	Of      string // the package's folder; "": the suite's
+	Without []Edit   // further protections, which would make up for it
+	Row     string   // in the suite's matrix
+	Checks  []string // if the row's judge has some: any of which must fail
+	Test    string   // or this test fails
+	Of      string   // the package's folder; "": the suite's
 	// Steps is for a search, named in Test. Places is a regular expression for where it plays; "":
 	// all.
 	Steps  int
@@ -35,7 +37,7 @@ type Edit struct {
 	Everywhere bool
 }
 
-// Mutants belong to a suite, two folders below the module's root.
+// Mutants belong to a suite.
 type Mutants struct {
 	All   []Mutant
 	Dir   string   // below the root
@@ -43,17 +45,33 @@ type Mutants struct {
 	// Rows run against Program, whose binary the variable Given names. Without one, the suite
 	// itself is built with the changes.
 	Program, Given string
-	// Rejects is the message of a rejected row.
+	// Rejects is the message of a rejected row, before the name of the check that failed.
 	Rejects string
+	// Tries is how often a row is played again, which may miss by chance what it is there for.
+	Tries int
 	// Kept has a search's seeds, each with its mutant.
 	Kept string
 }
 
+// KeptRuns names the folder in which a failing run keeps its files.
+const KeptRuns = "ROLLCALL_RUNS"
+
 const found = "the search found something"
 
-const root = "../.."
+// root is the module's, above the suite's folder.
+var root = sync.OnceValue(func() string {
+	path := ".."
+	for range 5 {
+		if _, err := os.Stat(filepath.Join(path, "go.work")); err == nil {
+			return path
+		}
+		path = filepath.Join("..", path)
+	}
+	panic("no go.work above the suite")
+})
 
-func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]string {
+// Changed returns the files that edits change, by path from the module's root.
+func (s Mutants) Changed(t *testing.T, name string, edits []Edit) map[string]string {
 	t.Helper()
 	changed := map[string]string{}
 	for _, e := range edits {
@@ -65,7 +83,7 @@ func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]str
 		for _, file := range files {
 			text, has := changed[file]
 			if !has {
-				read, err := os.ReadFile(filepath.Join(root, file))
+				read, err := os.ReadFile(filepath.Join(root(), file))
 				require.NoError(t, err)
 				text = string(read)
 			}
@@ -82,7 +100,7 @@ func (s Mutants) changed(t *testing.T, name string, edits []Edit) map[string]str
 
 func (s Mutants) code(t *testing.T) (files []string) {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(root, s.Dir))
+	entries, err := os.ReadDir(filepath.Join(root(), s.Dir))
 	require.NoError(t, err)
 	for _, e := range entries {
 		if name := e.Name(); strings.HasSuffix(name, ".lua") ||
@@ -105,14 +123,14 @@ func (s Mutants) Fit(t *testing.T, rows ...string) {
 	for _, m := range s.All {
 		require.False(t, names[m.Name], "two mutants %s", m.Name)
 		names[m.Name] = true
-		require.NotEmpty(t, s.changed(t, m.Name, slices.Concat(m.Edits, m.Without)), m.Name)
+		require.NotEmpty(t, s.Changed(t, m.Name, slices.Concat(m.Edits, m.Without)), m.Name)
 		if m.Row != "" {
 			require.Contains(t, rows, m.Row, "mutant %s", m.Name)
 			continue
 		}
 		tests := ""
 		for _, dir := range s.tests(m) {
-			files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+			files, err := filepath.Glob(filepath.Join(root(), dir, "*_test.go"))
 			require.NoError(t, err)
 			for _, file := range files {
 				text, err := os.ReadFile(file)
@@ -138,21 +156,19 @@ func (s Mutants) Run(t *testing.T) {
 	for _, m := range s.All {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			by, says := m.Test, "--- FAIL: "+m.Test
-			if m.Row != "" {
-				by, says = m.Row, s.Rejects
-			}
-			if m.Steps > 0 {
-				says = found
-			}
 			for _, seed := range s.kept(t)[m.Name] {
 				cmd := s.command(t, m, m.Edits)
 				cmd.Env = append(os.Environ(), "ROLLCALL_SEED="+seed)
 				out, _ := cmd.CombinedOutput()
 				require.Contains(t, string(out), found, "seed %s finds %s no more:\n%s", seed, m.Name, end(out))
 			}
-			out, _ := s.command(t, m, slices.Concat(m.Edits, m.Without)).CombinedOutput() // it is to fail
-			require.Contains(t, string(out), says, "nothing noticed that %s:\n%s", m.What, end(out))
+			var by string
+			var out []byte
+			for try := 0; by == "" && try <= s.Tries; try++ {
+				out, _ = s.command(t, m, slices.Concat(m.Edits, m.Without)).CombinedOutput() // it is to fail
+				by = s.noticed(m, string(out))
+			}
+			require.NotEmpty(t, by, "nothing noticed that %s:\n%s", m.What, end(out))
 			if len(m.Without) > 0 {
 				out, err := s.command(t, m, m.Without).CombinedOutput()
 				require.NoError(t, err, "it fails already without what is away besides:\n%s", end(out))
@@ -162,11 +178,34 @@ func (s Mutants) Run(t *testing.T) {
 	}
 }
 
+// noticed returns by what a mutant was noticed that said something; "": it was not.
+func (s Mutants) noticed(m Mutant, said string) string {
+	by, signs := m.Test, []string{"--- FAIL: " + m.Test}
+	switch {
+	case m.Steps > 0:
+		signs = []string{found}
+	case m.Row != "":
+		by, signs = m.Row, []string{s.Rejects}
+		if len(m.Checks) > 0 {
+			signs = nil
+		}
+		for _, check := range m.Checks {
+			signs = append(signs, s.Rejects+" "+check)
+		}
+	}
+	for _, sign := range signs {
+		if strings.Contains(said, sign) {
+			return by
+		}
+	}
+	return ""
+}
+
 func end(out []byte) string { return string(out[max(0, len(out)-8<<10):]) }
 
 func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 	t.Helper()
-	overlay := Overlay(t, t.TempDir(), root, s.changed(t, m.Name, edits))
+	overlay := Overlay(t, t.TempDir(), root(), s.Changed(t, m.Name, edits))
 	of, name := s.tests(m), "^"+m.Test+"$"
 	if m.Row != "" {
 		of, name = nil, "^TestMatrix$/^"+m.Row+"$"
@@ -175,8 +214,8 @@ func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 		binary := BuildOf(t, s.Program, "-overlay", overlay)
 		self, err := os.Executable()
 		require.NoError(t, err)
-		cmd := exec.CommandContext(t.Context(), self, "-test.run", name, "-test.v")
-		cmd.Env = append(os.Environ(), s.Given+"="+binary)
+		cmd := exec.CommandContext(t.Context(), self, "-test.run", name, "-test.v", "-test.timeout=8m")
+		cmd.Env = append(os.Environ(), s.Given+"="+binary, KeptRuns+"="+t.TempDir())
 		return cmd
 	}
 	limit := "8m"
@@ -185,7 +224,7 @@ func (s Mutants) command(t *testing.T, m Mutant, edits []Edit) *exec.Cmd {
 	}
 	args := []string{"test", "-count=1", "-v", "-vet=off", "-timeout", limit, "-overlay", overlay, "-run", name}
 	for _, dir := range of {
-		path, err := filepath.Abs(filepath.Join(root, dir))
+		path, err := filepath.Abs(filepath.Join(root(), dir))
 		require.NoError(t, err)
 		args = append(args, path)
 	}
@@ -202,7 +241,7 @@ func (s Mutants) kept(t *testing.T) map[string][]string {
 	if s.Kept == "" {
 		return all
 	}
-	text, err := os.ReadFile(filepath.Join(root, s.Kept))
+	text, err := os.ReadFile(filepath.Join(root(), s.Kept))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		if words := strings.Fields(line); len(words) > 1 && words[0] != "#" {

@@ -6,12 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
@@ -148,46 +145,6 @@ func played(t *testing.T, h History) *Keyspace {
 		}
 	}
 	return model
-}
-
-// The harness' own assumption: what a real server wrote, played into the model, is what the server
-// holds.
-func TestTheModelHoldsWhatTheServerHolds(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, AppendOnly()...)
-	c, ctx := server.Client(), t.Context()
-	script := redis.NewScript(`
-		redis.call('SET', KEYS[1], 'v', 'PX', 3600000)
-		redis.call('HINCRBY', KEYS[2], 'n', 3)
-		redis.call('XADD', KEYS[3], '*', 'count', 1)
-		redis.call('HDEL', KEYS[2], 'gone', 'never')
-		redis.call('SADD', KEYS[4], 'a', 'b')
-		redis.call('SREM', KEYS[4], 'a', 'z')
-		return redis.call('EXISTS', KEYS[5])`)
-	require.NoError(t, c.Set(ctx, "soon", "x", time.Millisecond).Err())
-	require.NoError(t, c.HSet(ctx, "h", "gone", "1", "stays", "2").Err())
-	require.Eventually(t, func() bool { return c.PTTL(ctx, "soon").Val() < 0 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, int64(0), script.Run(ctx, c, []string{"s", "h", "x", "m", "soon"}).Val())
-	require.NoError(t, c.PExpire(ctx, "s", 2*time.Hour).Err())
-	require.NoError(t, c.XAdd(ctx, &redis.XAddArgs{Stream: "t", MaxLen: 10, Approx: true, Values: []string{"a", "b"}}).Err())
-	_, err := c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.SetNX(ctx, "nx", "1", time.Hour)
-		return p.Unlink(ctx, "nothing").Err()
-	})
-	require.NoError(t, err)
-	server.Kill()
-
-	h, err := Read(server.Dir())
-	require.NoError(t, err)
-	model := played(t, h)
-	require.False(t, model.Exists("soon"), "expired, and the server must have said so")
-	require.Equal(t, "v", model.Strings["s"])
-	require.WithinDuration(t, time.Now().Add(2*time.Hour), model.Expiry["s"], time.Minute)
-	require.Equal(t, map[string]string{"n": "3", "stays": "2"}, model.Hashes["h"])
-	require.Equal(t, map[string]struct{}{"b": {}}, model.Sets["m"])
-	require.Contains(t, model.Streams["x"], "-")
-	require.Contains(t, model.Streams["t"], "-")
-	require.True(t, model.Exists("nx"))
 }
 
 func TestStreamEntriesAreFoundBehindTheirOptions(t *testing.T) {

@@ -63,9 +63,20 @@ func fill(t *testing.T, c *redis.Client) {
 		for i := range 2500 {
 			p.HSet(t.Context(), "connections:registry", strconv.Itoa(i), "a")
 		}
-		return nil
+		p.PExpire(t.Context(), "instance:heartbeat:a", 2*time.Hour)
+		p.XAdd(t.Context(), &redis.XAddArgs{Stream: "t", MaxLen: 10, Approx: true, Values: []string{"a", "b"}})
+		p.SetNX(t.Context(), "nx", "1", time.Hour)
+		return p.Unlink(t.Context(), "nothing").Err()
 	})
 	require.NoError(t, err)
+	script := redis.NewScript(`
+		redis.call('SET', KEYS[1], 'v', 'PX', 3600000)
+		redis.call('HINCRBY', KEYS[2], 'n', 3)
+		redis.call('XADD', KEYS[3], '*', 'count', 1)
+		redis.call('HDEL', KEYS[2], '2499', 'never')
+		redis.call('SADD', KEYS[4], 'a', 'b')
+		return redis.call('SREM', KEYS[4], 'a', 'z')`)
+	require.NoError(t, script.Run(t.Context(), c, []string{"s", "connections:registry", "x", "m"}).Err())
 }
 
 func TestAHistoryBeginsWithWhatTheServerHolds(t *testing.T) {

@@ -68,15 +68,15 @@ func TestBoundsAreHeld(t *testing.T) {
 			s.facts.Held = []Outage{{From: s.now.Add(-15 * time.Second), Until: s.now.Add(-4 * time.Second)}}
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		},
-		"nobody could ask for the lease": func(s *builder) {
-			s.boots("a")
-			s.leads("a")
-			s.died("a", Killed, true)
-			s.dies("a")
-			s.passes(10 * time.Second)
-			s.out("", 9*time.Second)
-			s.leads("b")
-		},
+		"nobody could ask for the lease": tells(`
+			boots a
+			leads a
+			died a killed led
+			dies a
+			passes 10s
+			out - 9s
+			leads b
+		`),
 		"it woke up": func(s *builder) {
 			s.boots("a")
 			s.registers("a", "1")
@@ -86,74 +86,74 @@ func TestBoundsAreHeld(t *testing.T) {
 			s.boots("a")
 			s.passes(20 * time.Second)
 		},
-		"a new life of it took its entries out": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.died("a", Killed, false)
-			s.dies("a")
-			s.passes(2 * time.Second)
-			s.happens("SET instance:heartbeat:a %s/boot-z PXAT %s", s.ms(0), s.ms(6*time.Second))
-			s.passes(20 * time.Second)
-			s.releases("a", "1")
-		},
-		"the history ends before": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.leads("a")
-			s.died("a", Killed, true)
-			s.dies("a")
-			s.passes(3 * time.Second)
-		},
-		"its last beat was on the way": func(s *builder) {
-			s.upToDeath()
-			s.died("a", Killed, false)
-			s.passes(time.Second)
-			s.happens("%s", s.heartbeat("a"))
-			s.passes(6 * time.Second)
-			s.expires("a")
-			s.passes(4 * time.Second)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		},
+		"a new life of it took its entries out": tells(`
+			boots a
+			registers a 1
+			died a killed
+			dies a
+			passes 2s
+			happens SET instance:heartbeat:a <0s>/boot-z PXAT <6s>
+			passes 20s
+			releases a 1
+		`),
+		"the history ends before": tells(`
+			boots a
+			registers a 1
+			leads a
+			died a killed led
+			dies a
+			passes 3s
+		`),
+		"its last beat was on the way": tells(`
+			upToDeath
+			died a killed
+			passes 1s
+			beat a
+			passes 6s
+			expires a
+			passes 4s
+			evicts a 1 2 3
+		`),
 	})
 	rejects(t, map[string]bad{
 		"the lease is taken late": {"C6", leaderDies(5*time.Second, 4*time.Second)},
 		"entries go late":         {"C6", leaderDies(4*time.Second, 5*time.Second)},
 		"half died: no doubt":     {"C6", twoDie("b", "d")},
-		"a released lease is taken late": {"C6", func(s *builder) {
-			s.boots("a")
-			s.leads("a")
-			s.died("a", Released, true)
-			s.happens("DEL janitor:leader")
-			s.passes(2 * time.Second)
-			s.leads("b")
-		}},
-		"nobody takes the lease": {"C6", func(s *builder) {
-			s.boots("a")
-			s.leads("a")
-			s.died("a", Killed, true)
-			s.dies("a")
-			s.happens("DEL instance:heartbeat:a")
-			s.passes(6 * time.Second)
-		}},
-		"entries stay": {"C6", func(s *builder) {
-			s.upToDeath()
-			s.died("a", CutOff, false)
-			s.passes(12 * time.Second)
-		}},
-		"it was back, but too late": {"C6", func(s *builder) {
-			s.upToDeath()
-			s.died("a", Stopped, false)
-			s.passes(12 * time.Second)
-			s.boots("a")
-		}},
-		"a hold long after puts nothing off": {"C6", func(s *builder) {
-			s.upToDeath()
-			s.died("a", Killed, false)
-			s.passes(12 * time.Second)
-			s.holds("self_check")
-			s.passes(9 * time.Second)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
+		"a released lease is taken late": {"C6", tells(`
+			boots a
+			leads a
+			died a released led
+			happens DEL janitor:leader
+			passes 2s
+			leads b
+		`)},
+		"nobody takes the lease": {"C6", tells(`
+			boots a
+			leads a
+			died a killed led
+			dies a
+			happens DEL instance:heartbeat:a
+			passes 6s
+		`)},
+		"entries stay": {"C6", tells(`
+			upToDeath
+			died a cut-off
+			passes 12s
+		`)},
+		"it was back, but too late": {"C6", tells(`
+			upToDeath
+			died a stopped
+			passes 12s
+			boots a
+		`)},
+		"a hold long after puts nothing off": {"C6", tells(`
+			upToDeath
+			died a killed
+			passes 12s
+			holds self_check
+			passes 9s
+			evicts a 1 2 3
+		`)},
 	})
 }
 

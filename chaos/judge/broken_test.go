@@ -41,93 +41,95 @@ func rejects(t *testing.T, histories map[string]bad) {
 // again is a second death, of b, after everything that Redis knew is gone: c leads, has held,
 // and sweeps.
 func (s *builder) again() {
-	s.boots("b", "c")
-	s.holds("gap")
-	s.now = s.now.Add(time.Millisecond)
-	s.leads("c")
-	s.registers("b", "7")
-	s.passes(4 * time.Second)
-	s.dies("b")
-	s.passes(7 * time.Second)
-	s.expires("b")
-	s.happens("%s", s.evicts("b", "7"))
+	tells(`
+		boots b c
+		holds gap
+		later 1ms
+		leads c
+		registers b 7
+		passes 4s
+		dies b
+		passes 7s
+		expires b
+		evicts b 7
+	`)(s)
 }
 
 func TestGoodHistoriesOfWhatTheHarnessDoesAreAccepted(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
-		"everything is deleted": func(s *builder) {
-			s.swept()
-			s.strikes("FLUSHALL")
-			s.again()
-		},
-		"the log is deleted, and the term goes on": func(s *builder) {
-			s.upToDeath()
-			s.strikes("DEL janitor:log")
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		},
-		"lease and epoch are deleted": func(s *builder) {
-			s.leads("a")
-			s.strikes("DEL janitor:leader {janitor:leader}:epoch")
-			s.now = s.now.Add(time.Millisecond)
-			s.leads("b")
-		},
-		"a foreign lease without an end is set, and capped": func(s *builder) {
-			s.leads("a")
-			s.strikes("SET janitor:leader x/foreign")
-			s.strikes("PERSIST janitor:leader")
-			s.happens("PEXPIREAT janitor:leader %s", s.ms(3*time.Second))
-			s.passes(4 * time.Second)
-			s.happens("DEL janitor:leader")
-			s.leads("b")
-		},
-		"the witness is deleted, total and all": func(s *builder) {
-			s.swept()
-			s.strikes("DEL janitor:witness")
-			s.again()
-		},
-		"the total is set": func(s *builder) {
-			s.upToDeath()
-			s.strikes("HSET janitor:witness evicted_total 1000")
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		},
-		"the witness' settings are set": func(s *builder) {
-			s.strikes("HSET janitor:witness gap 1 grace 1")
-			s.holds("settings")
-		},
-		"a living owner's heartbeat is deleted, and its entries go": func(s *builder) {
-			s.boots("b")
-			s.leads("b")
-			s.passes(9 * time.Second)
-			s.boots("a")
-			s.registers("a", "1")
-			s.strikes("DEL instance:heartbeat:a")
-			s.happens("%s", s.evicts("a", "1"))
-			s.happens("%s ; HSET connections:registry 1 a ; SADD instance:devices:a 1", s.heartbeat("a"))
-		},
-		"entries are deleted and overwritten, and healed": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1", "2")
-			s.strikes("HDEL connections:registry 1 ; HSET connections:registry 2 z")
-			s.happens("%s ; HSET connections:registry 1 a 2 a ; SADD instance:devices:a 1 2", s.heartbeat("a"))
-		},
-		"a stray entry is handed back": func(s *builder) {
-			s.boots("a", "b")
-			s.passes(time.Second)
-			s.registers("b", "9")
-			s.leaves("b", "9")
-			s.strikes("HSET connections:registry 9 a")
-			s.releases("a", "9")
-		},
-		"a time that is written by hand is not believed": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.strikes("HSET janitor:witness last %s", s.ms(time.Hour))
-			s.holds("gap")
-			s.passes(time.Second)
-			s.leaves("a", "1")
-			s.releases("a", "1")
-		},
+		"everything is deleted": tells(`
+			swept
+			strikes FLUSHALL
+			again
+		`),
+		"the log is deleted, and the term goes on": tells(`
+			upToDeath
+			strikes DEL janitor:log
+			evicts a 1 2 3
+		`),
+		"lease and epoch are deleted": tells(`
+			leads a
+			strikes DEL janitor:leader {janitor:leader}:epoch
+			later 1ms
+			leads b
+		`),
+		"a foreign lease without an end is set, and capped": tells(`
+			leads a
+			strikes SET janitor:leader x/foreign
+			strikes PERSIST janitor:leader
+			happens PEXPIREAT janitor:leader <3s>
+			passes 4s
+			happens DEL janitor:leader
+			leads b
+		`),
+		"the witness is deleted, total and all": tells(`
+			swept
+			strikes DEL janitor:witness
+			again
+		`),
+		"the total is set": tells(`
+			upToDeath
+			strikes HSET janitor:witness evicted_total 1000
+			evicts a 1 2 3
+		`),
+		"the witness' settings are set": tells(`
+			strikes HSET janitor:witness gap 1 grace 1
+			holds settings
+		`),
+		"a living owner's heartbeat is deleted, and its entries go": tells(`
+			boots b
+			leads b
+			passes 9s
+			boots a
+			registers a 1
+			strikes DEL instance:heartbeat:a
+			evicts a 1
+			happens <beat a> ; HSET connections:registry 1 a ; SADD instance:devices:a 1
+		`),
+		"entries are deleted and overwritten, and healed": tells(`
+			boots a
+			registers a 1 2
+			strikes HDEL connections:registry 1 ; HSET connections:registry 2 z
+			happens <beat a> ; HSET connections:registry 1 a 2 a ; SADD instance:devices:a 1 2
+		`),
+		"a stray entry is handed back": tells(`
+			boots a b
+			passes 1s
+			registers b 9
+			leaves b 9
+			strikes HSET connections:registry 9 a
+			releases a 9
+		`),
+		"a time that is written by hand is not believed": tells(`
+			boots a
+			registers a 1
+			strikes HSET janitor:witness last <1h>
+			holds gap
+			passes 1s
+			leaves a 1
+			releases a 1
+		`),
 	})
 }
 
@@ -143,103 +145,93 @@ func TestGoodHistoriesOfABrokenServerAreAccepted(t *testing.T) {
 			s.happens("%s evicted_keys 5 since %s hold %s reason gap", s.tick(), s.ms(0), s.ms(0))
 			s.again()
 		},
-		"it keeps streams and lists of others": func(s *builder) {
-			s.happens("XADD telemetry:teltonika MAXLEN ~ 1000 5-0 a b")
-			s.happens("XGROUP CREATE telemetry:teltonika reader 0 ; LPUSH elsewhere a ; RENAME elsewhere there")
-			s.happens("PUBLISH janitor:leader x")
-		},
-		"a new life remembers nothing": func(s *builder) {
-			s.swept()
-			s.lives("SET janitor:paused x")
-			s.again()
-		},
-		"a new life remembers an earlier time, and the total of it": func(s *builder) {
-			s.upToDeath()
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-			s.lives("HSET connections:registry 1 a 2 a 3 a ; SADD instance:devices:a 1 2 3 ; HSET janitor:witness evicted_total 40 last %s since 1 gap 2000 grace 8000 ; "+
-				"SET janitor:leader b/token PXAT %s ; XADD janitor:log 4-0 last one", s.ms(-time.Minute), s.ms(-time.Minute))
-			s.happens("DEL janitor:leader")
-			s.again()
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		},
-		"it remembers a former life of an owner, which beats on": func(s *builder) {
-			s.happens("SET instance:heartbeat:a %s/boot-new PXAT %s", s.ms(0), s.ms(6*time.Second))
-			s.lives("SET instance:heartbeat:a %s/boot-a PXAT %s", s.ms(0), s.ms(6*time.Second))
-			s.boots("a")
-		},
+		"it keeps streams and lists of others": tells(`
+			happens XADD telemetry:teltonika MAXLEN ~ 1000 5-0 a b
+			happens XGROUP CREATE telemetry:teltonika reader 0 ; LPUSH elsewhere a ; RENAME elsewhere there
+			happens PUBLISH janitor:leader x
+		`),
+		"a new life remembers nothing": tells(`
+			swept
+			lives SET janitor:paused x
+			again
+		`),
+		"a new life remembers an earlier time, and the total of it": tells(`
+			upToDeath
+			evicts a 1 2 3
+			lives HSET connections:registry 1 a 2 a 3 a ; SADD instance:devices:a 1 2 3 ; HSET janitor:witness evicted_total 40 last <-1m> since 1 gap 2000 grace 8000 ; SET janitor:leader b/token PXAT <-1m> ; XADD janitor:log 4-0 last one
+			happens DEL janitor:leader
+			again
+			evicts a 1 2 3
+		`),
+		"it remembers a former life of an owner, which beats on": tells(`
+			happens SET instance:heartbeat:a <0s>/boot-new PXAT <6s>
+			lives SET instance:heartbeat:a <0s>/boot-a PXAT <6s>
+			boots a
+		`),
 	})
 }
 
 func TestGoodHistoriesOfABrokenLineAreAccepted(t *testing.T) {
 	t.Parallel()
-	hop := func(s *builder, id string) {
-		s.boots("a", "b")
-		s.registers("a", "1")
-		s.leaves("a", "1")
-		s.registers("b", "1")
-		s.passes(20 * time.Second)
-		s.out(id, 18*time.Second)
-		s.happens("%s ; HSET connections:registry 1 a", s.heartbeat("a"))
-	}
 	accepts(t, map[string]func(s *builder){
-		"a registration lands after the owner's outage":      func(s *builder) { hop(s, "a") },
-		"a registration lands after the outage of everybody": func(s *builder) { hop(s, "") },
-		"a release lands after the outage, behind what came later": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.leaves("a", "1")
-			s.passes(20 * time.Second)
-			s.out("a", 19*time.Second)
-			s.registers("a", "1")
-			s.releases("a", "1")
-		},
+		"a registration lands after the owner's outage":      tells("hop a"),
+		"a registration lands after the outage of everybody": tells("hop -"),
+		"a release lands after the outage, behind what came later": tells(`
+			boots a
+			registers a 1
+			leaves a 1
+			passes 20s
+			out a 19s
+			registers a 1
+			releases a 1
+		`),
 	})
 	rejects(t, map[string]bad{
-		"the outage was another's": {"C3", func(s *builder) { hop(s, "b") }},
-		"the outage was over long ago": {"C3", func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.leaves("a", "1")
-			s.registers("b", "1")
-			s.passes(4 * time.Second)
-			s.out("a", 4*time.Second)
-			s.out("a", 2*time.Second) // the same time counts once
-			s.passes(5 * time.Second)
-			s.happens("%s ; HSET connections:registry 1 a", s.heartbeat("a"))
-		}},
-		"a release lands long after the outage": {"C3", func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.leaves("a", "1")
-			s.passes(2 * time.Second)
-			s.out("a", time.Second)
-			s.passes(20 * time.Second)
-			s.registers("a", "1")
-			s.releases("a", "1")
-		}},
+		"the outage was another's": {"C3", tells("hop b")},
+		"the outage was over long ago": {"C3", tells(`
+			boots a b
+			registers a 1
+			leaves a 1
+			registers b 1
+			passes 4s
+			out a 4s
+			out a 2s
+			passes 5s
+			happens <beat a> ; HSET connections:registry 1 a
+		`)},
+		"a release lands long after the outage": {"C3", tells(`
+			boots a
+			registers a 1
+			leaves a 1
+			passes 2s
+			out a 1s
+			passes 20s
+			registers a 1
+			releases a 1
+		`)},
 	})
 }
 
 func TestBadHistoriesOfBrokenRunsAreRejected(t *testing.T) {
 	t.Parallel()
 	rejects(t, map[string]bad{
-		"everything is deleted, and not by the harness": {"C3", func(s *builder) { s.happens("FLUSHALL") }},
-		"the registry goes with other keys":             {"C3", func(s *builder) { s.happens("UNLINK a connections:registry") }},
-		"a leader evicts while the lease is the harness'": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.strikes("SET janitor:leader x/foreign")
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"an epoch is drawn again after all was deleted": {"C4", func(s *builder) {
-			s.leads("a")
-			s.strikes("FLUSHALL")
-			s.happens("SET {janitor:leader}:epoch %d", s.epoch)
-		}},
-		"an epoch is drawn again in a new life": {"C4", func(s *builder) {
-			s.leads("a")
-			s.lives("SET {janitor:leader}:epoch 5")
-			s.happens("SET {janitor:leader}:epoch 6")
-		}},
+		"everything is deleted, and not by the harness": {"C3", tells("happens FLUSHALL")},
+		"the registry goes with other keys":             {"C3", tells("happens UNLINK a connections:registry")},
+		"a leader evicts while the lease is the harness'": {"C4", tells(`
+			upToDeath
+			strikes SET janitor:leader x/foreign
+			evicts a 1 2 3
+		`)},
+		"an epoch is drawn again after all was deleted": {"C4", tells(`
+			leads a
+			strikes FLUSHALL
+			happens SET {janitor:leader}:epoch <epoch>
+		`)},
+		"an epoch is drawn again in a new life": {"C4", tells(`
+			leads a
+			lives SET {janitor:leader}:epoch 5
+			happens SET {janitor:leader}:epoch 6
+		`)},
 		"a term of a former life evicts": {"C4", func(s *builder) {
 			s.boots("b")
 			s.leads("b")
@@ -253,57 +245,55 @@ func TestBadHistoriesOfBrokenRunsAreRejected(t *testing.T) {
 			s.strikes("SET janitor:leader b/token")
 			s.happens("%s", s.evicts("a", "1"))
 		}},
-		"the witness is deleted and nothing holds": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.strikes("DEL janitor:witness")
-			s.happens("%s since 1", s.tick())
-		}},
-		"the witness of a new life is old and nothing holds": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.lives("HSET janitor:witness last %s since 1 gap 2000 grace 8000", s.ms(-3*time.Second))
-			s.happens("%s", s.tick())
-		}},
-		"an owner beats again, and its heartbeat is lost again": {"C2", func(s *builder) {
-			s.boots("b")
-			s.leads("b")
-			s.passes(9 * time.Second)
-			s.boots("a")
-			s.strikes("DEL instance:heartbeat:a")
-			s.registers("a", "1")
-			s.expires("a")
-			s.happens("%s", s.evicts("a", "1"))
-		}},
-		"a stray entry is taken out by another": {"C3", func(s *builder) {
-			s.boots("a")
-			s.strikes("HSET connections:registry 9 a")
-			s.happens("HDEL connections:registry 9 ; SREM instance:devices:b 9")
-		}},
-		"what was overwritten by hand is taken from where the device is": {"C3", func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.strikes("HSET connections:registry 1 a")
-			s.happens("%s ; HSET connections:registry 1 b", s.heartbeat("b"))
-		}},
-		"a new life's total is not added to": {"C5", func(s *builder) {
-			s.upToDeath()
-			s.lives("HSET connections:registry 1 a ; HSET janitor:witness evicted_total 7")
-			s.again()
-			s.happens("HSET janitor:witness evicted_total 1")
-		}},
-		"the witness is lost, and Redis evicted nothing": {"C5", func(s *builder) {
-			s.happens("%s evicted_keys 0", s.tick())
-			s.swept()
-			s.happens("DEL janitor:witness")
-			s.happens("%s evicted_keys 0 since %s", s.tick(), s.ms(0))
-		}},
-		"the witness is lost at the end": {"C5", func(s *builder) {
-			s.swept()
-			s.happens("DEL janitor:witness")
-		}},
-		"a script is recorded and not its effects": {"history", func(s *builder) { s.happens("EVAL x 0") }},
-		"the harness does what the model does not know": {"history", func(s *builder) {
-			s.strikes("RENAME janitor:log elsewhere")
-		}},
+		"the witness is deleted and nothing holds": {"C4", tells(`
+			upToDeath
+			strikes DEL janitor:witness
+			happens <tick> since 1
+		`)},
+		"the witness of a new life is old and nothing holds": {"C4", tells(`
+			upToDeath
+			lives HSET janitor:witness last <-3s> since 1 gap 2000 grace 8000
+			tick
+		`)},
+		"an owner beats again, and its heartbeat is lost again": {"C2", tells(`
+			boots b
+			leads b
+			passes 9s
+			boots a
+			strikes DEL instance:heartbeat:a
+			registers a 1
+			expires a
+			evicts a 1
+		`)},
+		"a stray entry is taken out by another": {"C3", tells(`
+			boots a
+			strikes HSET connections:registry 9 a
+			happens HDEL connections:registry 9 ; SREM instance:devices:b 9
+		`)},
+		"what was overwritten by hand is taken from where the device is": {"C3", tells(`
+			boots a b
+			registers a 1
+			strikes HSET connections:registry 1 a
+			happens <beat b> ; HSET connections:registry 1 b
+		`)},
+		"a new life's total is not added to": {"C5", tells(`
+			upToDeath
+			lives HSET connections:registry 1 a ; HSET janitor:witness evicted_total 7
+			again
+			happens HSET janitor:witness evicted_total 1
+		`)},
+		"the witness is lost, and Redis evicted nothing": {"C5", tells(`
+			happens <tick> evicted_keys 0
+			swept
+			happens DEL janitor:witness
+			happens <tick> evicted_keys 0 since <0s>
+		`)},
+		"the witness is lost at the end": {"C5", tells(`
+			swept
+			happens DEL janitor:witness
+		`)},
+		"a script is recorded and not its effects":      {"history", tells("happens EVAL x 0")},
+		"the harness does what the model does not know": {"history", tells("strikes RENAME janitor:log elsewhere")},
 	})
 }
 
@@ -351,4 +341,17 @@ func TestSpansDoNotBelieveCopies(t *testing.T) {
 	for i, got := range Spans(s.history, &s.facts)[1:4] {
 		require.Equal(t, Span{once, once.Add(time.Second + time.Millisecond)}, got, i)
 	}
+}
+
+// hop has a registration land that was under way while an instance was out.
+func (s *builder) hop(id string) {
+	tells(`
+		boots a b
+		registers a 1
+		leaves a 1
+		registers b 1
+		passes 20s
+	`)(s)
+	s.out(id, 18*time.Second)
+	tells("happens <beat a> ; HSET connections:registry 1 a")(s)
 }

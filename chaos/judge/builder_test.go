@@ -3,6 +3,7 @@ package judge
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,20 +141,24 @@ func (s *builder) evicts(owner string, imeis ...string) string {
 // upToDeath is the beginning of most histories: a and b live, devices 1 to 3 are at a, which dies;
 // b leads, and has listened for long enough to sweep.
 func (s *builder) upToDeath() {
-	s.boots("a", "b")
-	s.leads("b")
-	s.registers("a", "1", "2", "3")
-	s.passes(4 * time.Second)
-	s.dies("a")
-	s.passes(7 * time.Second)
-	s.expires("a")
+	tells(`
+		boots a b
+		leads b
+		registers a 1 2 3
+		passes 4s
+		dies a
+		passes 7s
+		expires a
+	`)(s)
 }
 
 // swept is how that ends well.
 func (s *builder) swept() {
-	s.upToDeath()
-	s.happens("%s", s.evicts("a", "1", "2", "3"))
-	s.happens("SREM instances:roster a")
+	tells(`
+		upToDeath
+		evicts a 1 2 3
+		happens SREM instances:roster a
+	`)(s)
 }
 
 // strikes is the harness' own doing, marked as such.
@@ -180,4 +185,108 @@ func (s *builder) died(id, how string, led bool) {
 // seen is a look-up that began and ended some time from now.
 func (s *builder) seen(imei, at string, from, until time.Duration) {
 	s.facts.Lookups = append(s.facts.Lookups, Lookup{imei, at, s.now.Add(from), s.now.Add(until)})
+}
+
+// tells returns a history that is told line by line: what happens, as the methods of builder are
+// called, and to whom. In commands <3s> is a time from then on, and <beat a>, <evicts a 1 2> and so
+// on are what such a thing writes; "-" is nobody.
+func tells(story string) func(s *builder) {
+	return func(s *builder) {
+		for line := range strings.Lines(story) {
+			what, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			s.tell(what, rest)
+		}
+	}
+}
+
+func (s *builder) tell(what, rest string) {
+	words := strings.Fields(rest)
+	for i, word := range words {
+		words[i] = strings.TrimPrefix(word, "-")
+	}
+	simple := map[string]func(){
+		"": func() {}, "upToDeath": s.upToDeath, "swept": s.swept, "again": s.again, "most": s.most, "asked": s.asked,
+		"restarts": s.restarts, "parked": s.parked, "moves": s.moves, "killed": s.killed,
+	}
+	of := map[string]func(string){
+		"leads": s.leads, "dies": s.dies, "expires": s.expires, "holds": s.holds, "succeeds": s.succeeds, "hop": s.hop,
+	}
+	both := map[string]func(string, string){"leaves": s.leaves, "releases": s.releases}
+	commands := map[string]func(string, ...any){"happens": s.happens, "strikes": s.strikes, "lives": s.lives}
+	switch {
+	case simple[what] != nil:
+		simple[what]()
+	case of[what] != nil:
+		of[what](words[0])
+	case both[what] != nil:
+		both[what](words[0], words[1])
+	case commands[what] != nil:
+		commands[what]("%s", meant.ReplaceAllStringFunc(rest, s.means))
+	default:
+		s.tellMore(what, words, strings.Fields(rest))
+	}
+}
+
+func (s *builder) tellMore(what string, words, as []string) {
+	span := func(i int) time.Duration {
+		d, err := time.ParseDuration(as[i])
+		if err != nil {
+			panic(err)
+		}
+		return d
+	}
+	switch what {
+	case "boots":
+		s.boots(words...)
+	case "registers":
+		s.registers(words[0], words[1:]...)
+	case "passes":
+		s.passes(span(0))
+	case "later":
+		s.now = s.now.Add(span(0))
+	case "unsaid":
+		s.history = s.history[:len(s.history)-1]
+	case "lapses":
+		s.token = ""
+	case "planted":
+		s.facts.Planted = map[string]bool{words[0]: true}
+	case "out":
+		s.out(words[0], span(1))
+	case "died":
+		s.died(words[0], strings.ReplaceAll(words[1], "-", " "), len(words) > 2)
+	case "seen":
+		s.seen(words[0], words[1], span(2), span(3))
+	case "slow":
+		s.slow(words[0], span(1), span(2))
+	default:
+		s.happens("%s", s.means("<"+strings.Join(append([]string{what}, as...), " ")+">"))
+	}
+}
+
+var meant = regexp.MustCompile(`<[^>]*>`)
+
+// means returns what such a word of a story writes.
+func (s *builder) means(text string) string {
+	words := strings.Fields(strings.Trim(text, "<>"))
+	switch words[0] {
+	case "tick":
+		return s.tick()
+	case "token":
+		return s.token
+	case "epoch":
+		return fmt.Sprint(s.epoch)
+	case "beat":
+		return s.heartbeat(words[1])
+	case "evicts":
+		return s.evicts(words[1], words[2:]...)
+	case "answers":
+		return s.answersFor(words[1], words[2:]...)
+	case "outcome":
+		return s.outcome(words[1], words[2], words[3])
+	}
+	d, err := time.ParseDuration(words[0])
+	if err != nil {
+		panic(err)
+	}
+	return s.ms(d)
 }

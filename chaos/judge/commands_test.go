@@ -123,34 +123,34 @@ func TestBadHistoriesOfCommandsAreRejected(t *testing.T) {
 		}
 	}
 	rejects(t, map[string]bad{
-		"the instance lives": {"C1", func(s *builder) {
-			s.asked()
-			s.happens("%s", s.heartbeat("a"))
-			s.happens("%s", s.answersFor("a", "c1"))
-		}},
+		"the instance lives": {"C1", tells(`
+			asked
+			beat a
+			answers a c1
+		`)},
 		"the record names another owner": {"C1", with("owner a", "owner z")},
-		"the lease is another's": {"C4", func(s *builder) {
-			s.asked()
-			s.happens("SET janitor:leader c/other PXAT %s", s.ms(3*time.Second))
-			s.happens("%s", s.answersFor("a", "c1"))
-		}},
-		"within GRACE of a hold": {"C4", func(s *builder) {
-			s.asked()
-			s.holds("gap")
-			s.happens("%s", s.answersFor("a", "c1"))
-		}},
+		"the lease is another's": {"C4", tells(`
+			asked
+			happens SET janitor:leader c/other PXAT <3s>
+			answers a c1
+		`)},
+		"within GRACE of a hold": {"C4", tells(`
+			asked
+			holds gap
+			answers a c1
+		`)},
 		"the log counts one too many":      {"C5", with("count 3", "count 4")},
 		"the log forgets one":              {"C5", with(`["c1","c2","c3"]`, `["c1","c2"]`)},
 		"the log cannot be read":           {"C5", with(`["c1","c2","c3"]`, `c1`)},
 		"the total forgets commands":       {"C5", with("evicted_total 3", "evicted_total 0")},
 		"an entry stays that was recorded": {"C5", with(" ; XDEL commands:outbound:a 2-0", "")},
-		"a command has two outcomes": {"C9", func(s *builder) {
-			s.asked()
-			s.happens("%s", s.outcome("b", "c0", "timeout"))
-		}},
-		"one that was answered is lost too": {"C9", func(s *builder) {
-			s.asked()
-			s.happens("%s", s.answersFor("a", "c0"))
-		}},
+		"a command has two outcomes": {"C9", tells(`
+			asked
+			outcome b c0 timeout
+		`)},
+		"one that was answered is lost too": {"C9", tells(`
+			asked
+			answers a c0
+		`)},
 	})
 }

@@ -44,35 +44,35 @@ func (s *builder) restarts() {
 func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
-		"the server was started again, and it was held": func(s *builder) {
-			s.upToDeath()
-			s.restarts()
-			s.holds("restarted")
-			s.passes(8 * time.Second)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		},
-		"who beat more slowly has left long ago": func(s *builder) {
-			s.upToDeath()
-			s.slow("slow", 30*time.Second, 21*time.Second)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		},
-		"most fell silent, and a grace period passed": func(s *builder) {
-			s.most()
-			s.passes(8 * time.Second)
-			s.happens("%s", s.evicts("a", "1"))
-		},
-		"most fell silent long ago": func(s *builder) {
-			s.most()
-			s.passes(20 * time.Second)
-			s.boots("f")
-			s.registers("f", "6")
-			s.passes(4 * time.Second)
-			s.dies("f")
-			s.passes(7 * time.Second)
-			s.expires("f")
-			s.passes(2 * time.Second)
-			s.happens("%s", s.evicts("f", "6"))
-		},
+		"the server was started again, and it was held": tells(`
+			upToDeath
+			restarts
+			holds restarted
+			passes 8s
+			evicts a 1 2 3
+		`),
+		"who beat more slowly has left long ago": tells(`
+			upToDeath
+			slow slow 30s 21s
+			evicts a 1 2 3
+		`),
+		"most fell silent, and a grace period passed": tells(`
+			most
+			passes 8s
+			evicts a 1
+		`),
+		"most fell silent long ago": tells(`
+			most
+			passes 20s
+			boots f
+			registers f 6
+			passes 4s
+			dies f
+			passes 7s
+			expires f
+			passes 2s
+			evicts f 6
+		`),
 		"most said goodbye": func(s *builder) {
 			s.boots("a", "b", "c")
 			s.leads("c")
@@ -98,33 +98,33 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.happens("PEXPIREAT instance:heartbeat:a %s", end)
 			s.passes(time.Second)
 		},
-		"half of them fell silent": func(s *builder) {
-			s.boots("f")
-			s.registers("f", "6")
-			s.most()
-			s.happens("%s", s.evicts("a", "1"))
-		},
+		"half of them fell silent": tells(`
+			boots f
+			registers f 6
+			most
+			evicts a 1
+		`),
 	})
 	rejects(t, map[string]bad{
-		"the server was started again": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.restarts()
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"somebody beats more slowly": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.slow("slow", 5*time.Second, 0)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"who beat more slowly has just left": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.slow("slow", 30*time.Second, 19*time.Second)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"most fell silent at once": {"C4", func(s *builder) {
-			s.most()
-			s.happens("%s", s.evicts("a", "1"))
-		}},
+		"the server was started again": {"C4", tells(`
+			upToDeath
+			restarts
+			evicts a 1 2 3
+		`)},
+		"somebody beats more slowly": {"C4", tells(`
+			upToDeath
+			slow slow 5s 0s
+			evicts a 1 2 3
+		`)},
+		"who beat more slowly has just left": {"C4", tells(`
+			upToDeath
+			slow slow 30s 19s
+			evicts a 1 2 3
+		`)},
+		"most fell silent at once": {"C4", tells(`
+			most
+			evicts a 1
+		`)},
 		"most were overdue when the leader looked": {"C4", func(s *builder) {
 			s.most()
 			// two seconds, of a tick, the lease and two beats each
@@ -132,11 +132,11 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.now = s.now.Add(-2 * time.Second)
 			s.happens("%s", s.evicts("a", "1"))
 		}},
-		"most were off, and three of them are back": {"C4", func(s *builder) {
-			s.most()
-			s.boots("b", "c")
-			s.happens("%s", s.evicts("a", "1"))
-		}},
+		"most were off, and three of them are back": {"C4", tells(`
+			most
+			boots b c
+			evicts a 1
+		`)},
 		"most fell silent once more, just after the first time": {"C4", func(s *builder) {
 			s.most()
 			s.boots("a", "b", "c")
@@ -151,11 +151,11 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.passes(2 * time.Second)
 			s.happens("%s", s.evicts("a", "1"))
 		}},
-		"most of those that hold something fell silent, beside idle ones": {"C4", func(s *builder) {
-			s.boots("f", "g", "h")
-			s.most()
-			s.happens("%s", s.evicts("a", "1"))
-		}},
+		"most of those that hold something fell silent, beside idle ones": {"C4", tells(`
+			boots f g h
+			most
+			evicts a 1
+		`)},
 		"most fell silent just after others had said goodbye": {"C4", func(s *builder) {
 			s.boots("f", "g", "h")
 			s.registers("f", "6")
@@ -171,17 +171,17 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			s.most()
 			s.happens("%s", s.evicts("a", "1"))
 		}},
-		"Redis has evicted the heartbeat of one that beats more slowly": {"C2", func(s *builder) {
-			s.boots("b")
-			s.leads("b")
-			s.slow("a", 0, 0)
-			s.registers("a", "1")
-			s.passes(21 * time.Second)
-			s.happens("SET instance:heartbeat:a %s/boot-a PXAT %s", s.ms(0), s.ms(18*time.Second))
-			s.passes(time.Second)
-			s.expires("a") // long before its time
-			s.passes(8 * time.Second)
-			s.happens("%s", s.evicts("a", "1"))
-		}},
+		"Redis has evicted the heartbeat of one that beats more slowly": {"C2", tells(`
+			boots b
+			leads b
+			slow a 0s 0s
+			registers a 1
+			passes 21s
+			happens SET instance:heartbeat:a <0s>/boot-a PXAT <18s>
+			passes 1s
+			expires a
+			passes 8s
+			evicts a 1
+		`)},
 	})
 }

@@ -23,44 +23,44 @@ func TestGoodHistoriesAreAccepted(t *testing.T) {
 	accepts(t, map[string]func(s *builder){
 		"nothing happens":                  func(*builder) {},
 		"a dead owner's entries are swept": (*builder).swept,
-		"in several batches, with two terms": func(s *builder) {
-			s.upToDeath()
-			s.happens("%s", s.evicts("a", "1"))
-			s.happens("%s", s.evicts("a", "2"))
-			s.happens("DEL janitor:leader")
-			s.boots("c")
-			s.passes(time.Second)
-			s.leads("c")
-			s.happens("%s", s.evicts("a", "3"))
-		},
-		"the heartbeat expires in the very step that evicts": func(s *builder) {
-			s.upToDeath()
-			s.history = s.history[:len(s.history)-1]
-			s.happens("DEL instance:heartbeat:a ; %s", s.evicts("a", "1", "2", "3"))
-		},
+		"in several batches, with two terms": tells(`
+			upToDeath
+			evicts a 1
+			evicts a 2
+			happens DEL janitor:leader
+			boots c
+			passes 1s
+			leads c
+			evicts a 3
+		`),
+		"the heartbeat expires in the very step that evicts": tells(`
+			upToDeath
+			unsaid 1
+			happens DEL instance:heartbeat:a ; <evicts a 1 2 3>
+		`),
 		"a batch finds nothing left": func(s *builder) {
 			s.swept()
 			s.happens("%s ; XADD janitor:log %d-%d leader b owner a sweep registry count 0 reowned 1 imeis []", s.tick(), s.epoch, 9)
 		},
-		"devices leave": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.passes(time.Second)
-			s.leaves("a", "1")
-			s.releases("a", "1")
-		},
-		"a device hops away and back, and its old sockets close late": func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.passes(time.Second)
-			s.leaves("a", "1")
-			s.registers("b", "1")
-			s.happens("SREM instance:devices:a 1")
-			s.passes(time.Second)
-			s.leaves("b", "1")
-			s.registers("a", "1")
-			s.happens("SREM instance:devices:b 1")
-		},
+		"devices leave": tells(`
+			boots a
+			registers a 1
+			passes 1s
+			leaves a 1
+			releases a 1
+		`),
+		"a device hops away and back, and its old sockets close late": tells(`
+			boots a b
+			registers a 1
+			passes 1s
+			leaves a 1
+			registers b 1
+			happens SREM instance:devices:a 1
+			passes 1s
+			leaves b 1
+			registers a 1
+			happens SREM instance:devices:b 1
+		`),
 		"a new life takes out what the former left": func(s *builder) {
 			s.boots("a")
 			s.registers("a", "1")
@@ -70,12 +70,12 @@ func TestGoodHistoriesAreAccepted(t *testing.T) {
 			s.happens("SET instance:heartbeat:a %s/boot-again PXAT %s", s.ms(0), s.ms(6*time.Second))
 			s.releases("a", "1")
 		},
-		"planted entries are swept": func(s *builder) {
-			s.facts.Planted = map[string]bool{"ghost": true}
-			s.happens("HSET connections:registry 7 ghost 8 ghost")
-			s.upToDeath()
-			s.happens("%s", s.evicts("ghost", "7", "8"))
-		},
+		"planted entries are swept": tells(`
+			planted ghost
+			happens HSET connections:registry 7 ghost 8 ghost
+			upToDeath
+			evicts ghost 7 8
+		`),
 	})
 }
 
@@ -95,16 +95,16 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}
 	}
 	rejects(t, map[string]bad{
-		"the owner's heartbeat exists": {"C1", func(s *builder) {
-			s.upToDeath()
-			s.happens("%s", s.heartbeat("a"))
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"its time is over, but nobody has deleted it yet": {"C1", func(s *builder) {
-			s.upToDeath()
-			s.history = s.history[:len(s.history)-1]
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
+		"the owner's heartbeat exists": {"C1", tells(`
+			upToDeath
+			beat a
+			evicts a 1 2 3
+		`)},
+		"its time is over, but nobody has deleted it yet": {"C1", tells(`
+			upToDeath
+			unsaid 1
+			evicts a 1 2 3
+		`)},
 		"an entry has moved before it is evicted": {"C1", func(s *builder) {
 			s.upToDeath()
 			// it has not been answered yet
@@ -112,58 +112,58 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			s.happens("%s ; HSET connections:registry 2 b ; SADD instance:devices:b 2", s.heartbeat("b"))
 			s.happens("%s", s.evicts("a", "1", "2", "3"))
 		}},
-		"an entry is evicted that is not there": {"C1", func(s *builder) {
-			s.upToDeath()
-			s.happens("%s", s.evicts("a", "1", "2", "3", "4"))
-		}},
-		"a heartbeat was lost while its owner refreshed": {"C2", func(s *builder) {
-			s.upToDeath()
-			s.boots("a")
-			s.registers("a", "1", "2", "3")
-			s.expires("a") // not by time: it was evicted, or deleted by hand
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"an entry goes without a log record": {"C3", func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.happens("HDEL connections:registry 1")
-		}},
-		"a late close takes out the newer socket's entry": {"C3", func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.leaves("a", "1")
-			s.passes(time.Second)
-			s.registers("a", "1")
-			s.releases("a", "1")
-		}},
-		"a release does not compare": {"C3", func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.passes(time.Second)
-			s.leaves("a", "1")
-			s.registers("b", "1")
-			s.passes(time.Second)
-			s.leaves("b", "1")
-			s.releases("a", "1")
-		}},
-		"an entry is written without its heartbeat": {"C3", func(s *builder) {
-			s.boots("a")
-			s.happens("HSET connections:registry 1 a")
-		}},
-		"a heal takes a device from where it is": {"C3", func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.leaves("a", "1")
-			s.registers("b", "1")
-			s.passes(6 * time.Second)
-			s.happens("%s ; HSET connections:registry 1 a", s.heartbeat("a"))
-		}},
-		"a superseded process goes on": {"C3", func(s *builder) {
-			s.boots("a")
-			s.happens("SET instance:heartbeat:a %s/boot-newer PXAT %s", s.ms(0), s.ms(6*time.Second))
-			s.happens("SET instance:heartbeat:a %s/boot-a PXAT %s", s.ms(0), s.ms(6*time.Second))
-		}},
-		"the registry is deleted": {"C3", func(s *builder) { s.happens("DEL connections:registry") }},
+		"an entry is evicted that is not there": {"C1", tells(`
+			upToDeath
+			evicts a 1 2 3 4
+		`)},
+		"a heartbeat was lost while its owner refreshed": {"C2", tells(`
+			upToDeath
+			boots a
+			registers a 1 2 3
+			expires a
+			evicts a 1 2 3
+		`)},
+		"an entry goes without a log record": {"C3", tells(`
+			boots a
+			registers a 1
+			happens HDEL connections:registry 1
+		`)},
+		"a late close takes out the newer socket's entry": {"C3", tells(`
+			boots a
+			registers a 1
+			leaves a 1
+			passes 1s
+			registers a 1
+			releases a 1
+		`)},
+		"a release does not compare": {"C3", tells(`
+			boots a b
+			registers a 1
+			passes 1s
+			leaves a 1
+			registers b 1
+			passes 1s
+			leaves b 1
+			releases a 1
+		`)},
+		"an entry is written without its heartbeat": {"C3", tells(`
+			boots a
+			happens HSET connections:registry 1 a
+		`)},
+		"a heal takes a device from where it is": {"C3", tells(`
+			boots a b
+			registers a 1
+			leaves a 1
+			registers b 1
+			passes 6s
+			happens <beat a> ; HSET connections:registry 1 a
+		`)},
+		"a superseded process goes on": {"C3", tells(`
+			boots a
+			happens SET instance:heartbeat:a <0s>/boot-newer PXAT <6s>
+			happens SET instance:heartbeat:a <0s>/boot-a PXAT <6s>
+		`)},
+		"the registry is deleted": {"C3", tells("happens DEL connections:registry")},
 		"a superseded leader evicts": {"C4", func(s *builder) {
 			s.upToDeath()
 			s.boots("c")
@@ -173,56 +173,54 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 			_, rest, _ := strings.Cut(old, " ; ")
 			s.happens("%s ; %s", s.tick(), rest)
 		}},
-		"a leader evicts whose lease has lapsed": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.happens("DEL janitor:leader")
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"a leader evicts while the lease is another's": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.happens("SET janitor:leader c/token PXAT %s", s.ms(3*time.Second))
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"a term opens without the lease": {"C4", func(s *builder) {
-			s.happens("XADD janitor:log 5-0 leader a term a/token")
-		}},
-		"an epoch falls": {"C4", func(s *builder) {
-			s.leads("a")
-			s.happens("SET {janitor:leader}:epoch 5")
-		}},
-		"a term has an older epoch": {"C4", func(s *builder) {
-			s.leads("a")
-			s.happens("XADD janitor:log 5-0 leader a term a/token")
-		}},
-		"somebody held just before": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.holds("restarted")
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"nobody noticed that Redis stood still": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.now = s.now.Add(10 * time.Second)
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"nothing held when Redis evicted keys": {"C4", func(s *builder) {
-			s.happens("%s evicted_keys 0", s.tick())
-			s.upToDeath()
-			s.happens("%s evicted_keys 7", s.tick())
-		}},
+		"a leader evicts whose lease has lapsed": {"C4", tells(`
+			upToDeath
+			happens DEL janitor:leader
+			evicts a 1 2 3
+		`)},
+		"a leader evicts while the lease is another's": {"C4", tells(`
+			upToDeath
+			happens SET janitor:leader c/token PXAT <3s>
+			evicts a 1 2 3
+		`)},
+		"a term opens without the lease": {"C4", tells("happens XADD janitor:log 5-0 leader a term a/token")},
+		"an epoch falls": {"C4", tells(`
+			leads a
+			happens SET {janitor:leader}:epoch 5
+		`)},
+		"a term has an older epoch": {"C4", tells(`
+			leads a
+			happens XADD janitor:log 5-0 leader a term a/token
+		`)},
+		"somebody held just before": {"C4", tells(`
+			upToDeath
+			holds restarted
+			evicts a 1 2 3
+		`)},
+		"nobody noticed that Redis stood still": {"C4", tells(`
+			upToDeath
+			later 10s
+			evicts a 1 2 3
+		`)},
+		"nothing held when Redis evicted keys": {"C4", tells(`
+			happens <tick> evicted_keys 0
+			upToDeath
+			happens <tick> evicted_keys 7
+		`)},
 		"nothing held when settings changed": {"C4", func(s *builder) {
 			s.upToDeath()
 			s.happens("%s", strings.Replace(s.tick(), "grace 8000", "grace 1000", 1))
 		}},
-		"a hold is noted and has no effect": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.happens("HSET janitor:witness hold %s reason self_check", s.ms(0))
-			s.happens("%s", s.evicts("a", "1", "2", "3"))
-		}},
-		"the witness is lost and goes on": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.happens("DEL janitor:witness")
-			s.happens("%s since 1", s.tick())
-		}},
+		"a hold is noted and has no effect": {"C4", tells(`
+			upToDeath
+			happens HSET janitor:witness hold <0s> reason self_check
+			evicts a 1 2 3
+		`)},
+		"the witness is lost and goes on": {"C4", tells(`
+			upToDeath
+			happens DEL janitor:witness
+			happens <tick> since 1
+		`)},
 		"there is no witness":             {"C4", evictsWith("HSET janitor:witness", "HSET elsewhere")},
 		"the log counts one too many":     {"C5", evictsWith("count 3", "count 4")},
 		"the log forgets one":             {"C5", evictsWith(`["1","2","3"]`, `["1","2"]`)},
@@ -230,7 +228,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		"the log cannot be read":          {"C5", evictsWith(`["1","2","3"]`, `1,2,3`)},
 		"the total counts twice":          {"C5", evictsWith("evicted_total 3", "evicted_total 6")},
 		"a record stands for no eviction": {"C5", evictsWith(" ; HDEL connections:registry 1 2 3", "")},
-		"a command is not known":          {"history", func(s *builder) { s.happens("RENAME connections:registry b") }},
+		"a command is not known":          {"history", tells("happens RENAME connections:registry b")},
 	})
 }
 

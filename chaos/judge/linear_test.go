@@ -9,72 +9,61 @@ import (
 func TestWhatWasSeenHasAnOrder(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
-	// moves is a device that comes to a, after 2 s to b, and 2 s later leaves it.
-	moves := func(s *builder) {
-		s.boots("a", "b")
-		s.registers("a", "1")
-		s.passes(2 * time.Second)
-		s.leaves("a", "1")
-		s.registers("b", "1")
-		s.passes(2 * time.Second)
-		s.leaves("b", "1")
-		s.releases("b", "1") // a second later, and a second more
-	}
 	accepts(t, map[string]func(s *builder){
 		"each after the other": func(s *builder) {
 			s.seen("1", "", -10*time.Second, -9*time.Second)
-			moves(s)
+			s.moves()
 			s.seen("1", "a", -5*time.Second, -5*time.Second+ms)
 			s.seen("1", "b", -3*time.Second, -3*time.Second+ms)
 			s.seen("1", "", 0, ms)
 			s.seen("2", "", -3*time.Second, 0)
 		},
 		"at the same time as the change, either": func(s *builder) {
-			moves(s)
+			s.moves()
 			s.seen("1", "a", -4*time.Second-ms, -4*time.Second+ms)
 			s.seen("1", "b", -4*time.Second-ms, -4*time.Second+ms)
 			s.seen("1", "b", -2*time.Second, 0)
 			s.seen("1", "", -2*time.Second, 0)
 		},
 		"a registration was confirmed": func(s *builder) {
-			moves(s)
+			s.moves()
 			s.facts.Acks = []Lookup{{"1", "b", s.now.Add(-5 * time.Second), s.now.Add(-2 * time.Second)}}
 		},
-		"by hand and by a new life it changes too": func(s *builder) {
-			s.boots("a")
-			s.registers("a", "1")
-			s.passes(time.Second)
-			s.strikes("FLUSHALL")
-			s.holds("gap")
-			s.passes(time.Second)
-			s.seen("1", "", 0, ms)
-			s.passes(time.Second)
-			s.lives("HSET connections:registry 1 z")
-			s.holds("gap")
-			s.passes(time.Second)
-			s.seen("1", "z", 0, ms)
-		},
+		"by hand and by a new life it changes too": tells(`
+			boots a
+			registers a 1
+			passes 1s
+			strikes FLUSHALL
+			holds gap
+			passes 1s
+			seen 1 - 0s 1ms
+			passes 1s
+			lives HSET connections:registry 1 z
+			holds gap
+			passes 1s
+			seen 1 z 0s 1ms
+		`),
 	})
 	rejects(t, map[string]bad{
-		"a look-up sees what was long gone": {"C8", func(s *builder) {
-			moves(s)
-			s.seen("1", "a", -3*time.Second, -2*time.Second)
-		}},
-		"a look-up sees what came later": {"C8", func(s *builder) {
-			moves(s)
-			s.seen("1", "b", -6*time.Second, -5*time.Second)
-		}},
-		"a look-up sees what never was": {"C8", func(s *builder) {
-			moves(s)
-			s.seen("1", "c", -6*time.Second, 0)
-		}},
+		"a look-up sees what was long gone": {"C8", tells(`
+			moves
+			seen 1 a -3s -2s
+		`)},
+		"a look-up sees what came later": {"C8", tells(`
+			moves
+			seen 1 b -6s -5s
+		`)},
+		"a look-up sees what never was": {"C8", tells(`
+			moves
+			seen 1 c -6s 0s
+		`)},
 		"look-ups go back": {"C8", func(s *builder) {
-			moves(s)
+			s.moves()
 			s.seen("1", "b", -4*time.Second-3*ms, -4*time.Second)
 			s.seen("1", "a", -4*time.Second+ms/2, -3*time.Second)
 		}},
 		"a confirmed registration was not there": {"C8", func(s *builder) {
-			moves(s)
+			s.moves()
 			s.facts.Acks = []Lookup{{"1", "b", s.now.Add(2 * ms), s.now.Add(time.Second)}}
 		}},
 		"what was deleted by hand is seen": {"C8", func(s *builder) {
@@ -120,4 +109,18 @@ func TestAnOrderOfManyIsFound(t *testing.T) {
 			}
 		},
 	})
+}
+
+// moves is a device that comes to a, after 2 s to b, and 2 s later leaves it.
+func (s *builder) moves() {
+	tells(`
+		boots a b
+		registers a 1
+		passes 2s
+		leaves a 1
+		registers b 1
+		passes 2s
+		leaves b 1
+		releases b 1
+	`)(s)
 }

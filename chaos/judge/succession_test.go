@@ -21,58 +21,58 @@ func (s *builder) parked() {
 func TestOwnersTakeOverEntriesOfTheDead(t *testing.T) {
 	t.Parallel()
 	accepts(t, map[string]func(s *builder){
-		"whoever leads": func(s *builder) {
-			s.upToDeath()
-			s.parked()
-			s.succeeds("1")
-		},
-		"when a beat is overdue, though Redis was not heard before": func(s *builder) {
-			s.upToDeath()
-			s.holds("gap")
-			s.passes(4 * time.Second)
-			s.parked()
-			s.succeeds("1")
-		},
-		"and nobody leads": func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.passes(4 * time.Second)
-			s.dies("a")
-			s.passes(7 * time.Second)
-			s.expires("a")
-			s.parked()
-			s.succeeds("1")
-		},
+		"whoever leads": tells(`
+			upToDeath
+			parked
+			succeeds 1
+		`),
+		"when a beat is overdue, though Redis was not heard before": tells(`
+			upToDeath
+			holds gap
+			passes 4s
+			parked
+			succeeds 1
+		`),
+		"and nobody leads": tells(`
+			boots a b
+			registers a 1
+			passes 4s
+			dies a
+			passes 7s
+			expires a
+			parked
+			succeeds 1
+		`),
 	})
 	rejects(t, map[string]bad{
-		"an entry whose owner has a heartbeat": {"C3", func(s *builder) {
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.passes(12 * time.Second)
-			s.leaves("a", "1")
-			s.parked()
-			s.succeeds("1")
-		}},
-		"soon after a hold": {"C4", func(s *builder) {
-			s.upToDeath()
-			s.holds("gap")
-			s.passes(3 * time.Second)
-			s.parked()
-			s.succeeds("1")
-		}},
-		"where the device has never been": {"C3", func(s *builder) {
-			s.upToDeath()
-			s.succeeds("1")
-		}},
-		"of an owner that has just refreshed": {"C2", func(s *builder) {
-			s.happens("%s evicted_keys 0", s.tick())
-			s.boots("a", "b")
-			s.registers("a", "1")
-			s.passes(12 * time.Second)
-			s.happens("DEL instance:heartbeat:a") // evicted
-			s.parked()
-			s.succeeds("1")
-		}},
+		"an entry whose owner has a heartbeat": {"C3", tells(`
+			boots a b
+			registers a 1
+			passes 12s
+			leaves a 1
+			parked
+			succeeds 1
+		`)},
+		"soon after a hold": {"C4", tells(`
+			upToDeath
+			holds gap
+			passes 3s
+			parked
+			succeeds 1
+		`)},
+		"where the device has never been": {"C3", tells(`
+			upToDeath
+			succeeds 1
+		`)},
+		"of an owner that has just refreshed": {"C2", tells(`
+			happens <tick> evicted_keys 0
+			boots a b
+			registers a 1
+			passes 12s
+			happens DEL instance:heartbeat:a
+			parked
+			succeeds 1
+		`)},
 	})
 }
 

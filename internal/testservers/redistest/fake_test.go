@@ -1,16 +1,12 @@
 package redistest_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -81,71 +77,4 @@ func TestFakeTakesPipelinesLargerThanAnyBuffer(t *testing.T) {
 		require.Equal(t, int64(5000), c.HLen(t.Context(), "h").Val())
 		require.Zero(t, time.Since(start))
 	})
-}
-
-func TestFakeCarriesRedsync(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, c *redis.Client) {
-		rs := redsync.New(goredis.NewPool(c))
-		first := rs.NewMutex("lease", redsync.WithExpiry(15*time.Second), redsync.WithTries(1))
-		second := rs.NewMutex("lease", redsync.WithExpiry(15*time.Second), redsync.WithTries(1))
-		require.NoError(t, first.TryLockContext(t.Context()))
-		for range 200 { // a quarter of an hour of renewals
-			time.Sleep(5 * time.Second)
-			ok, err := first.ExtendContext(t.Context())
-			require.NoError(t, err)
-			require.True(t, ok)
-		}
-		require.Error(t, second.TryLockContext(t.Context()))
-		time.Sleep(16 * time.Second)
-		require.NoError(t, second.TryLockContext(t.Context()))
-	})
-}
-
-func TestFakePublishesAndTimesOutBlockingReads(t *testing.T) {
-	t.Parallel()
-	inBubbles(t, func(t *testing.T, c *redis.Client) {
-		ctx := t.Context()
-		sub := c.Subscribe(ctx, "news")
-		defer sub.Close()
-		_, err := sub.Receive(ctx)
-		require.NoError(t, err)
-		require.NoError(t, c.Publish(ctx, "news", "released").Err())
-		msg, err := sub.ReceiveMessage(ctx)
-		require.NoError(t, err)
-		require.Equal(t, "released", msg.Payload)
-
-		start := time.Now()
-		require.ErrorIs(t, c.BLPop(ctx, 3*time.Second, "nothing").Err(), redis.Nil)
-		require.Equal(t, 3*time.Second, time.Since(start))
-	})
-}
-
-func TestFakesDialerIsThereToBeWrapped(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		o := redistest.Fake(t)
-		o.ReadTimeout, o.MaxRetries, o.ContextTimeoutEnabled = time.Second, -1, true
-		dial := o.Dialer
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return deaf{conn}, err
-		}
-		c := redis.NewClient(o)
-		defer c.Close()
-		start := time.Now()
-		require.ErrorContains(t, c.Ping(t.Context()).Err(), "timeout")
-		require.Less(t, time.Since(start), time.Minute)
-	})
-}
-
-// deaf is a line whose replies are lost.
-type deaf struct{ net.Conn }
-
-func (d deaf) Read(b []byte) (int, error) {
-	for {
-		if _, err := d.Conn.Read(b); err != nil {
-			return 0, err
-		}
-	}
 }
