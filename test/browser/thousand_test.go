@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -58,32 +57,10 @@ func (f *fleet) beats(ids []string, boot string, ttl time.Duration, seconds int)
 	}()
 }
 
-// ticks is how much of a processor a process has used, in hundredths of a second.
-func ticks(t *testing.T, pid int) int {
-	t.Helper()
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	require.NoError(t, err)
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	user, err := strconv.Atoi(fields[11])
-	require.NoError(t, err)
-	system, err := strconv.Atoi(fields[12])
-	require.NoError(t, err)
-	return user + system
-}
-
 func TestAThousandInstancesAreUsable(t *testing.T) {
 	f := start(t, 2)
 	_, other := f.leader()
 	f.crowd(998)
-	used := func(seconds int) float64 { // of a core, in percent
-		before := ticks(t, other.PID())
-		time.Sleep(time.Duration(seconds) * time.Second)
-		return float64(ticks(t, other.PID())-before) / float64(seconds)
-	}
-	const window = 3
-	alone := used(window)
-
 	b := other.page(t, 1280)
 	b.says("living", "1,000 live")
 	require.Equal(t, 50, ask[int](b, `document.querySelectorAll("#rows tr").length`), "a page of them")
@@ -97,21 +74,16 @@ func TestAThousandInstancesAreUsable(t *testing.T) {
 		window.firstRow = document.querySelector("tr[data-id=crowd-0007]");
 		return true;
 	})()`)
-	one := used(window)
+	const window = 3
+	time.Sleep(window * time.Second) // what is counted is how often it asks
 	heard := ask[int](b, `window.heard`)
 	ask[bool](b, `(async () => {
 		const { morph } = await import("./page/morph.js");
 		const next = new DOMParser().parseFromString(await (await fetch("./?all=1")).text(), "text/html");
-		const begun = performance.now();
 		morph(document.getElementById("list"), next.getElementById("list"));
-		window.morphed = performance.now() - begun;
-		window.drawn = document.getElementById("list").offsetHeight && performance.now() - begun;
+		window.drawn = true;
 	})() && true`)
-	b.await(`window.drawn > 0`)
-	t.Log("morph", ask[float64](b, `window.morphed`))
-	drawn := ask[float64](b, `window.drawn`)
-	t.Logf("1,000 instances: %.1f questions a second; the server uses %.1f %% of a core without a viewer, %.1f %% "+
-		"with one that sees all; a redraw of all rows takes the browser %.0f ms", float64(heard)/window, alone, one, drawn)
+	b.await(`window.drawn`)
 	require.LessOrEqual(t, heard, window+2, "of many rows one in five seconds")
 	require.True(t, ask[bool](b, `window.firstRow === document.querySelector("tr[data-id=crowd-0007]")`),
 		"rows are changed in place")
