@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,38 +19,29 @@ import (
 
 const otherIMEI = "352093081452251"
 
-func TestADeviceThatIsNotInTheSetIsRefusedAndCountsFromWhenItIs(t *testing.T) {
+func TestOnlyDevicesInTheSetAreServed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
-	set := b.cfg.Allowed
-	require.NoError(t, b.rdb.SAdd(t.Context(), set, imei).Err())
-	b.login(t, imei)
-	refused := func() {
+	set, ctx := b.cfg.Allowed, t.Context()
+	refused := func(imei string) {
 		w := b.dial(t)
-		w.refused(otherIMEI)
+		w.refused(imei)
 		w.expectEnd()
 	}
-	refused()
-	require.Len(t, b.registrar.all(), 1)
+	refused(imei) // there is no set
 	awaitCount(t, 1, b.metrics.handshakes.WithLabelValues("unknown_device"))
-
-	require.NoError(t, b.rdb.SAdd(t.Context(), set, otherIMEI).Err())
-	b.login(t, otherIMEI)
-	require.NoError(t, b.rdb.SRem(t.Context(), set, otherIMEI).Err())
-	refused()
-}
-
-func TestASetThatIsNotThereAllowsNobodyAndAKeyThatIsNoSetSaysNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t), func(c *Config) { c.Allowed = redistest.Prefix(t) + Allowed })
+	require.NoError(t, b.rdb.SAdd(ctx, set, imei).Err())
+	b.login(t, imei)
+	refused(otherIMEI)
+	require.Len(t, b.registrar.all(), 1)
+	require.NoError(t, b.rdb.SRem(ctx, set, imei).Err())
+	refused(imei)
+	require.NoError(t, b.rdb.Set(ctx, set, "oops", 0).Err()) // this says nothing
 	w := b.dial(t)
-	w.refused(imei)
-	require.NoError(t, b.rdb.Set(t.Context(), b.cfg.Allowed, "oops", 0).Err())
-	w = b.dial(t)
-	w.send(handshake(imei))
+	w.send(handshake(otherIMEI))
 	await(t, func() bool { return testutil.ToFloat64(b.metrics.authority) > 0 })
-	require.NoError(t, b.rdb.Del(t.Context(), b.cfg.Allowed).Err())
-	require.NoError(t, b.rdb.SAdd(t.Context(), b.cfg.Allowed, imei).Err())
+	require.NoError(t, b.rdb.Del(ctx, set).Err())
+	require.NoError(t, b.rdb.SAdd(ctx, set, otherIMEI).Err())
 	w.expect("01") // it was made to wait, not refused
 }
 
@@ -58,26 +50,26 @@ var errBroken = errors.New("broken by the test")
 func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
-	manyInBubble(t, nil, breakable(&broken), func(t *testing.T, g *Gateway, join func() *timed) {
+	manyInBubble(t, breakable(&broken), func(t *testing.T, g *bubble) {
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei).Err())
-		join().login(t)
+		g.join().login(imei)
 		broken.Store(true)
-		again := join()
-		again.login(t)
+		again := g.join()
+		again.login(imei)
 		require.Zero(t, time.Since(again.began), "known: at once")
 
-		late := join() // Redis comes back while it waits
-		late.write(t, handshake(otherIMEI))
+		late := g.join() // Redis comes back while it waits
+		late.send(handshake(otherIMEI))
 		<-time.After(10500 * time.Millisecond)
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, otherIMEI).Err())
 		broken.Store(false)
-		require.Equal(t, []byte{1}, late.read(t, 1))
+		late.expect("01")
 		require.Equal(t, 11*time.Second, time.Since(late.began))
 
 		broken.Store(true)
-		never := join()
-		never.write(t, handshake("490154203237518"))
-		never.endsAfter(t, undecidedTime) // no answer: it is not refused
+		never := g.join()
+		never.send(handshake("490154203237518"))
+		never.endsAfter(undecidedTime) // no answer: it is not refused
 		requireCount(t, 1, g.metrics.handshakes.WithLabelValues("undecided"))
 		require.Len(t, never.registrar.all(), 3)
 	})
@@ -86,18 +78,18 @@ func TestWhileRedisCannotSayKnownDevicesAreServedAndOthersWait(t *testing.T) {
 func TestTheSocketOfADeviceThatWasRemovedIsClosedWithinAMinute(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
-	manyInBubble(t, nil, breakable(&broken), func(t *testing.T, g *Gateway, join func() *timed) {
+	manyInBubble(t, breakable(&broken), func(t *testing.T, g *bubble) {
 		require.NoError(t, g.cfg.Client.SAdd(t.Context(), Allowed, imei, otherIMEI).Err())
-		stays, goes := join(), join()
-		stays.login(t)
-		goes.comes(t, otherIMEI)
+		stays, goes := g.join(), g.join()
+		stays.login(imei)
+		goes.login(otherIMEI)
 		<-time.After(time.Second)
 		require.NoError(t, g.cfg.Client.SRem(t.Context(), Allowed, otherIMEI).Err())
 		broken.Store(true)
 		<-time.After(time.Minute)
 		require.Equal(t, 2, g.Connections(), "nobody goes on a guess")
 		broken.Store(false)
-		goes.endsAfter(t, 2*time.Minute)
+		goes.endsAfter(2 * time.Minute)
 		synctest.Wait() // its session is over too
 		require.Equal(t, 1, g.Connections())
 		requireCount(t, 1, g.metrics.disconnects.WithLabelValues(endUnknownDevice))
@@ -121,7 +113,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 func breakable(broken *atomic.Bool) func(*Config) {
 	return func(c *Config) {
 		c.Allowed = Allowed
-		c.Client.AddHook(hook(func(cmds []redis.Cmder, send func() error) error {
+		c.Client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 			if broken.Load() && cmds[0].Name() == "smismember" {
 				return errBroken
 			}

@@ -3,8 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,78 +44,60 @@ func asks(g *Gateway, codec teltonika.Codec, text string, answerWithin time.Dura
 	return out
 }
 
-// hears reads the frame of a command.
-func hears(t testing.TB, from io.Reader, codec teltonika.Codec, text string) {
-	t.Helper()
-	want := encoded(codec, teltonika.TypeCommand, text)
-	got := make([]byte, len(want))
-	_, err := io.ReadFull(from, got)
-	require.NoError(t, err)
-	require.Equal(t, want, got)
-}
-
-// reported returns a socket that takes commands, after an acknowledged frame.
-func reported(t *testing.T, s *timed) *timed {
-	t.Helper()
-	s.login(t)
-	s.stores(t)
-	return s
-}
-
 const c12, c14 = teltonika.Codec12, teltonika.Codec14
 
 // obeys runs a whole command: the device hears it and answers "did " and its text. It returns the
 // time taken.
-func (s *timed) obeys(t *testing.T, codec teltonika.Codec, text string) time.Duration {
-	t.Helper()
-	got := asks(s.gateway, codec, text, time.Minute)
-	hears(t, s, codec, text)
-	s.write(t, response(codec, "did "+text))
+func (s *timed) obeys(codec teltonika.Codec, text string) time.Duration {
+	s.t.Helper()
+	got := asks(s.Gateway, codec, text, time.Minute)
+	s.hears(codec, text)
+	s.send(response(codec, "did "+text))
 	a := <-got
-	require.NoError(t, a.err)
-	require.Equal(t, "did "+text, a.text)
+	require.NoError(s.t, a.err)
+	require.Equal(s.t, "did "+text, a.text)
 	return a.took
 }
 
 func TestTheNextCommandWaitsUntilTheSocketWasQuietForThreeSeconds(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		reported(t, s)
-		require.Zero(t, s.obeys(t, c12, "one"))
+	inBubble(t, func(t *testing.T, s *timed) {
+		s.begins()
+		require.Zero(t, s.obeys(c12, "one"))
 		<-time.After(time.Second)
-		require.Equal(t, 2*time.Second, s.obeys(t, c12, "two"))
+		require.Equal(t, 2*time.Second, s.obeys(c12, "two"))
 		<-time.After(time.Hour)
-		require.Zero(t, s.obeys(t, c12, "three"))
+		require.Zero(t, s.obeys(c12, "three"))
 	})
 }
 
 // ambiguous requires that the device hears a command, and that exactly these texts are its
 // ambiguous answer.
-func (s *timed) ambiguous(t *testing.T, got <-chan asked, codec teltonika.Codec, command, want string) {
-	t.Helper()
-	hears(t, s, codec, command)
-	s.write(t, response(codec, "did "+command))
+func (s *timed) ambiguous(got <-chan asked, codec teltonika.Codec, command, want string) {
+	s.t.Helper()
+	s.hears(codec, command)
+	s.send(response(codec, "did "+command))
 	a := <-got
-	require.ErrorIs(t, a.err, ErrAmbiguous)
-	require.Equal(t, want, a.text)
+	require.ErrorIs(s.t, a.err, ErrAmbiguous)
+	require.Equal(s.t, want, a.text)
 }
 
 func TestAnotherFrameOfAnAnswerMakesTheNextOneAmbiguous(t *testing.T) {
 	t.Parallel()
-	manyInBubble(t, nil, nil, func(t *testing.T, g *Gateway, join func() *timed) {
-		s := reported(t, join())
-		one := asks(g, c12, "one", time.Minute)
-		hears(t, s, c12, "one")
-		s.write(t, response(c12, "part 1 of the answer to one"))
+	manyInBubble(t, nil, func(t *testing.T, g *bubble) {
+		s := g.join().begins()
+		one := asks(g.Gateway, c12, "one", time.Minute)
+		s.hears(c12, "one")
+		s.send(response(c12, "part 1 of the answer to one"))
 		require.Equal(t, "part 1 of the answer to one", (<-one).text)
-		two := asks(g, c12, "two", time.Minute)
+		two := asks(g.Gateway, c12, "two", time.Minute)
 		<-time.After(2900 * time.Millisecond)
-		s.write(t, response(c12, "part 2 of the answer to one"))
-		s.ambiguous(t, two, c12, "two", "did two")
+		s.send(response(c12, "part 2 of the answer to one"))
+		s.ambiguous(two, c12, "two", "did two")
 		requireCount(t, 1, g.metrics.stray)
 
-		s = reported(t, join()) // the device is back, and the new socket is like any other
-		require.Zero(t, s.obeys(t, c12, "three"))
+		s = g.join().begins() // the device is back, and the new socket is like any other
+		require.Zero(t, s.obeys(c12, "three"))
 	})
 }
 
@@ -131,18 +111,18 @@ func TestAnAnswerAfterAnUnansweredCommandIsAmbiguousUntilTheSocketEnds(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, nil, func(t *testing.T, s *timed) {
-				reported(t, s)
-				slow := asks(s.gateway, c12, "slow", time.Second)
-				hears(t, s, c12, "slow")
+			inBubble(t, func(t *testing.T, s *timed) {
+				s.begins()
+				slow := asks(s.Gateway, c12, "slow", time.Second)
+				s.hears(c12, "slow")
 				require.ErrorIs(t, (<-slow).err, ErrUnanswered)
 				for _, text := range comes {
-					s.write(t, response(c12, text))
+					s.send(response(c12, text))
 				}
 				<-time.After(time.Minute)
-				s.obeys(t, c14, "in the other codec")
+				s.obeys(c14, "in the other codec")
 				for _, command := range []string{"next", "and the next"} {
-					s.ambiguous(t, asks(s.gateway, c12, command, time.Minute), c12, command, "did "+command)
+					s.ambiguous(asks(s.Gateway, c12, command, time.Minute), c12, command, "did "+command)
 				}
 			})
 		})
@@ -163,16 +143,16 @@ func TestWhatADeviceSendsOfItselfIsInTheWayOfItsOwnCodecOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, nil, func(t *testing.T, s *timed) {
-				reported(t, s)
-				s.write(t, response(row.sends, "serial data"))
+			inBubble(t, func(t *testing.T, s *timed) {
+				s.begins()
+				s.send(response(row.sends, "serial data"))
 				synctest.Wait()
 				<-time.After(time.Second) // what it sent used up its rate
 				if row.served {
-					require.Zero(t, s.obeys(t, row.asked, "getver"))
+					require.Zero(t, s.obeys(row.asked, "getver"))
 					return
 				}
-				s.ambiguous(t, asks(s.gateway, row.asked, "getver", time.Minute), row.asked, "getver", "did getver")
+				s.ambiguous(asks(s.Gateway, row.asked, "getver", time.Minute), row.asked, "getver", "did getver")
 			})
 		})
 	}
@@ -180,57 +160,30 @@ func TestWhatADeviceSendsOfItselfIsInTheWayOfItsOwnCodecOnly(t *testing.T) {
 
 func TestACommandThatExpiresBeforeTheSocketIsQuietIsNotWritten(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		reported(t, s)
-		s.obeys(t, c12, "one")
-		_, err := s.gateway.Command(t.Context(), Command{
+	inBubble(t, func(t *testing.T, s *timed) {
+		s.begins()
+		s.obeys(c12, "one")
+		_, err := s.Gateway.Command(t.Context(), Command{
 			IMEI: imei, Codec: c12, Text: []byte("two"), Expires: time.Now().Add(2 * time.Second),
 			Permit: func(context.Context) (time.Duration, error) { return 0, errors.New("asked for a permit") },
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		s.obeys(t, c12, "three") // and nothing of two is on the wire
+		s.obeys(c12, "three") // and nothing of two is on the wire
 	})
 }
 
 func TestASocketThatEndsWhileItIsToBeQuietEndsTheWaiting(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		reported(t, s)
-		s.obeys(t, c12, "one")
-		two := asks(s.gateway, c12, "two", time.Minute)
+	inBubble(t, func(t *testing.T, s *timed) {
+		s.begins()
+		s.obeys(c12, "one")
+		two := asks(s.Gateway, c12, "two", time.Minute)
 		<-time.After(time.Second)
 		require.NoError(t, s.Close())
 		got := <-two
 		require.ErrorIs(t, got.err, ErrNotConnected)
 		require.Equal(t, time.Second, got.took)
 	})
-}
-
-func TestACallDoesNotHideWhatHasArrived(t *testing.T) {
-	t.Parallel()
-	ln, err := Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	device, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer device.Close()
-	conn, err := ln.Accept()
-	require.NoError(t, err)
-	defer conn.Close()
-	s := newSession(setup(t, redistest.Shared(t)).Gateway, conn)
-	o, err := newPendingCommand(Command{IMEI: imei, Codec: c12, Text: []byte("getver")})
-	require.NoError(t, err)
-	require.True(t, s.addCommand(o))
-	s.acceptCommands()
-	s.permit(o)
-	_, err = device.Write(response(c12, "the rest of an earlier answer"))
-	require.NoError(t, err)
-	await(t, func() bool { bytes, _ := s.unread(); return bytes })
-	s.interrupt() // like a permit that comes before the session has met the frame
-	command, err := s.rest()
-	require.NoError(t, err)
-	require.Nil(t, command)
-	require.False(t, o.written)
 }
 
 // locked calls look with s.mu held.
@@ -243,21 +196,21 @@ func (s *session) locked(look func() bool) bool {
 // A command wakes a resting session without harm to a partial frame or its deadline.
 func TestACommandDoesNotDisturbAFrameThatIsHalfHere(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		reported(t, s)
+	inBubble(t, func(t *testing.T, s *timed) {
+		s.begins()
 		f := frame(1)
-		s.write(t, f[:5])
-		got := asks(s.gateway, c12, "getver", time.Minute)
+		s.send(f[:5])
+		got := asks(s.Gateway, c12, "getver", time.Minute)
 		<-time.After(20 * time.Second)
-		s.write(t, f[5:])
-		require.Equal(t, []byte{0, 0, 0, 1}, s.read(t, 4))
-		hears(t, s, c12, "getver")
-		s.write(t, response(c12, "did getver"))
+		s.send(f[5:])
+		s.expect("00000001")
+		s.hears(c12, "getver")
+		s.send(response(c12, "did getver"))
 		require.Equal(t, asked{"did getver", nil, 20 * time.Second}, <-got)
-		s.write(t, f[:5])
+		s.send(f[:5])
 		s.began = time.Now()
-		_ = asks(s.gateway, c12, "again", time.Minute)
-		s.endsAfter(t, completeTime)
+		_ = asks(s.Gateway, c12, "again", time.Minute)
+		s.endsAfter(completeTime)
 	})
 }
 
@@ -291,7 +244,7 @@ func TestWhatArrivedBeforeACommandWasWrittenIsNoAnswerToIt(t *testing.T) {
 				})
 				server.Cont()
 				w.expect("00000002")
-				hears(t, w, c12, "getver")
+				w.hears(c12, "getver")
 				w.send(response(c12, "did getver"))
 				a := <-got
 				require.Equal(t, "did getver", a.text)

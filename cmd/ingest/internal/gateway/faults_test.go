@@ -7,35 +7,21 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// heard is a log that can be read while it is written.
-type heard struct {
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-func (h *heard) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.log.Write(p)
-}
-
-// faults returns the lines about devices' faults.
-func (h *heard) faults(t *testing.T) (all []map[string]any) {
+// faultLines returns a log's lines about devices' faults.
+func faultLines(t *testing.T, log *process.Buffer) (all []map[string]any) {
 	t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for line := range strings.Lines(h.log.String()) {
+	for line := range strings.Lines(log.String()) {
 		var one map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &one))
 		if one["msg"] == "device sends what is wrong" {
@@ -62,7 +48,7 @@ func (b *bench) fault(t *testing.T, imei string) (f Fault) {
 
 func TestWhatADeviceSendsWrongIsLoggedOnceAKindAndItsLastIsStored(t *testing.T) {
 	t.Parallel()
-	var log heard
+	var log process.Buffer
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
 	wrong := frame(20)
 	wrong[len(wrong)-1] ^= 1
@@ -72,7 +58,7 @@ func TestWhatADeviceSendsWrongIsLoggedOnceAKindAndItsLastIsStored(t *testing.T) 
 		w.expectEnd()
 	}
 	await(t, func() bool { return b.fault(t, imei).Kind == "crc" })
-	lines := log.faults(t)
+	lines := faultLines(t, &log)
 	require.Len(t, lines, 1)
 	require.Equal(t, imei, lines[0]["imei"])
 	require.Equal(t, "WARN", lines[0]["level"])
@@ -83,7 +69,6 @@ func TestWhatADeviceSendsWrongIsLoggedOnceAKindAndItsLastIsStored(t *testing.T) 
 	require.Equal(t, lines[0]["bytes"], b.fault(t, imei).Bytes)
 
 	w := b.login(t, imei)
-	junk := teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01"))
 	for range 3 {
 		w.send(junk)
 		w.expect("00000001")
@@ -92,7 +77,7 @@ func TestWhatADeviceSendsWrongIsLoggedOnceAKindAndItsLastIsStored(t *testing.T) 
 	w.expectEnd()
 	await(t, func() bool { return b.fault(t, imei).Kind == "preamble" })
 	var kinds []any
-	for _, line := range log.faults(t) {
+	for _, line := range faultLines(t, &log) {
 		kinds = append(kinds, line["kind"])
 	}
 	require.Equal(t, []any{"crc", "malformed", "preamble"}, kinds)
@@ -100,7 +85,7 @@ func TestWhatADeviceSendsWrongIsLoggedOnceAKindAndItsLastIsStored(t *testing.T) 
 	peer := b.dial(t)
 	peer.send([]byte("GET / HTTP/1.1\r\n")) // not a device
 	peer.expect("00")
-	require.Len(t, log.faults(t), 3)
+	require.Len(t, faultLines(t, &log), 3)
 }
 
 func TestEveryFaultHasAKind(t *testing.T) {
@@ -121,16 +106,16 @@ func TestEveryFaultHasAKind(t *testing.T) {
 func TestFaultsOfManyDevicesAreBounded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	var log heard
+	var log process.Buffer
 	key := redistest.Prefix(t) + FaultsSuffix
 	f := newFaults(server.Client(), key, newNotes(), slog.New(slog.NewJSONHandler(&log, nil)))
 	for i := range 10 * faultsAMinute {
 		f.note(origin{imei: fmt.Sprintf("%015d", i)}, 1, "crc", teltonika.ErrCRC, nil)
 	}
-	require.Len(t, log.faults(t), faultsAMinute)
+	require.Len(t, faultLines(t, &log), faultsAMinute)
 	f.lines.since = f.lines.since.Add(-time.Minute)
 	f.note(origin{imei: "999999999999999"}, 1, "crc", teltonika.ErrCRC, nil)
-	require.Len(t, log.faults(t), faultsAMinute+1, "a device whose fault was not shown is shown later")
+	require.Len(t, faultLines(t, &log), faultsAMinute+1, "a device whose fault was not shown is shown later")
 
 	for i := range 30 {
 		require.NoError(t, faultScript.Run(t.Context(), server.Client(), []string{key}, fmt.Sprint(i), "{}", 10).Err())

@@ -3,7 +3,6 @@ package gateway
 import (
 	"net"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,33 +30,32 @@ func TestTheNewestSocketOfADeviceWins(t *testing.T) {
 	await(t, func() bool { return b.Connections() == 1 })
 }
 
-func TestWithoutRedisNothingIsAcknowledged(t *testing.T) {
+func TestAFrameThatRedisDoesNotTakeIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	b := setup(t, server)
-	w := b.login(t, imei)
-	w.reports()
-
-	server.Kill()
-	w.send(frame(2))
-	w.expectEnd()
-	<-b.registrar.all()[0].released
-	awaitCount(t, 1, b.frames("8", "failed"))
-	touched, _ := b.registrar.all()[0].counts()
-	require.Equal(t, 2, touched)
-	b.login(t, imei) // devices are taken all the same
-}
-
-func TestARefusedWriteStoresNothingOfTheFrame(t *testing.T) {
-	t.Parallel()
-	// Full: the second record is refused like the first, and so is their transaction.
-	server := redistest.Start(t, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
-	b := setup(t, server)
-	w := b.login(t, imei)
-	w.send(frame(2))
-	w.expectEnd()
-	require.Empty(t, b.entries(t, b.stream))
-	awaitCount(t, 1, b.frames("8", "failed"))
+	for name, away := range map[string]bool{"Redis is away": true, "Redis is full": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			b := setup(t, server)
+			w := b.login(t, imei)
+			w.reports()
+			if away {
+				server.Kill()
+			} else {
+				require.NoError(t, b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+			}
+			w.send(frame(2))
+			w.expectEnd()
+			<-b.registrar.all()[0].released
+			awaitCount(t, 1, b.frames("8", "failed"))
+			touched, _ := b.registrar.all()[0].counts()
+			require.Equal(t, 2, touched)
+			b.login(t, imei) // devices are taken all the same
+			if !away {
+				require.Len(t, b.entries(t, b.stream), 1, "nothing of the frame is stored")
+			}
+		})
+	}
 }
 
 func TestAWrongCheckDigitIsCountedAndAccepted(t *testing.T) {
@@ -73,13 +71,23 @@ func TestTheStreamsAreCapped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxLen = 100 })
 	b.rate = rate{} // one device is as good as many
+	dead, pipe := b.stream+DeadSuffix, b.rdb.Pipeline()
+	for range 500 {
+		pipe.Do(t.Context(), "XADD", dead, "*", "raw", "")
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
 	w := b.login(t, imei)
 	for range 20 {
 		w.send(frame(50))
 		w.expect("00000032")
 	}
-	// The cap is approximate: Redis trims whole nodes of a hundred entries.
-	require.Less(t, b.rdb.XLen(t.Context(), b.stream).Val(), int64(300))
+	w.send(junk)
+	w.expect("00000001")
+	for _, stream := range []string{b.stream, dead} {
+		// The cap is approximate: Redis trims whole nodes of a hundred entries.
+		require.Less(t, b.rdb.XLen(t.Context(), stream).Val(), int64(300))
+	}
 }
 
 func TestStoppingFinishesTheFrameUnderWay(t *testing.T) {
@@ -111,21 +119,4 @@ func TestStoppingFinishesTheFrameUnderWay(t *testing.T) {
 		require.Equal(t, 1, released)
 	}
 	require.Zero(t, b.Connections())
-}
-
-func TestStoppingGivesUpWhatTakesTooLong(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := setup(t, server, func(c *Config) { c.Drain = 20 * time.Millisecond })
-	w := b.login(t, imei)
-	server.Stop()
-	defer server.Cont()
-	w.send(frame(3))
-	await(t, func() bool { n, _ := b.registrar.all()[0].counts(); return n == 1 })
-	b.stop()
-	w.expectEnd()
-	require.NoError(t, b.client.Close()) // what the program does when its time is up
-	require.NoError(t, <-b.served)
-	b.served <- nil
-	<-b.registrar.all()[0].released
 }

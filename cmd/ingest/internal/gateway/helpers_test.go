@@ -213,19 +213,13 @@ type wire struct {
 	net.Conn
 }
 
-func (b *bench) dial(t testing.TB) *wire {
+// dial connects from an address of the loopback, if one is given.
+func (b *bench) dial(t testing.TB, from ...string) *wire {
 	t.Helper()
-	conn, err := net.Dial("tcp", b.addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	return &wire{t, conn}
-}
-
-// dialFrom is dial from an address of the loopback.
-func (b *bench) dialFrom(t testing.TB, from string) *wire {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	d := net.Dialer{}
+	for _, ip := range from {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(ip)}
+	}
 	conn, err := d.DialContext(t.Context(), "tcp", b.addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
@@ -285,6 +279,15 @@ func (w *wire) expectEnd() {
 	}
 }
 
+// hears reads the frame of a command.
+func (w *wire) hears(codec teltonika.Codec, text string) {
+	w.t.Helper()
+	w.expect(hex.EncodeToString(encoded(codec, teltonika.TypeCommand, text)))
+}
+
+// junk is a frame that cannot be decoded.
+var junk = teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01"))
+
 func handshake(imei string) []byte {
 	p, _ := teltonika.AppendIMEI(nil, imei)
 	return p
@@ -304,26 +307,4 @@ func unhex(t *testing.T, s string) []byte {
 	p, err := hex.DecodeString(s)
 	require.NoError(t, err)
 	return p
-}
-
-// hook is called in place of each call of a client, of one command or several, with what sends
-// them.
-type hook func(cmds []redis.Cmder, send func() error) error
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := h([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-		if err != nil {
-			cmd.SetErr(err)
-		}
-		return err
-	}
-}
-
-func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h(cmds, func() error { return next(ctx, cmds) })
-	}
 }

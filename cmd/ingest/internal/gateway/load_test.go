@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -8,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -29,7 +29,6 @@ func TestRoomForFramesFollowsThePools(t *testing.T) {
 
 func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 	t.Parallel()
-	junk := teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01"))
 	for name, sent := range map[string][]byte{"records": frame(1), "dead letters": junk} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +39,7 @@ func TestFramesUnderWayLeaveConnectionsForOthers(t *testing.T) {
 				o := *c.Client.(*redis.Client).Options()
 				o.PoolSize = size
 				client := redis.NewClient(&o)
-				client.AddHook(hook(func(cmds []redis.Cmder, send func() error) error {
+				client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 					if cmds[0].Name() == "xadd" || len(cmds) > 1 && cmds[1].Name() == "xadd" { // after MULTI
 						most.Store(max(most.Load(), now.Add(1)))
 						defer now.Add(-1)

@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,94 +14,47 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// sensor is a device that forwards a line of a serial port each second, and answers commands
-// after 300 ms.
-type sensor struct {
-	*timed
-	kind teltonika.MessageType // of the lines
-	mu   sync.Mutex
-	sent int
-	err  error
-}
-
-func (s *sensor) says(kind teltonika.MessageType, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = s.Write(encoded(c12, kind, text)) // at the end of the test it fails
-}
-
-// runs until stop is called.
-func (s *sensor) runs(t *testing.T) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-time.After(time.Second):
-				s.says(s.kind, fmt.Sprintf("LLS: %04d\r\n", n))
-				s.sent++
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-	running.Go(func() {
-		r := teltonika.NewReader(s, 0)
-		for {
-			f, err := r.Next()
-			if err != nil {
-				s.err = err
-				return
-			}
-			commands, err := teltonika.DecodeMessages(f.Body)
-			require.NoError(t, err)
-			for m := range commands.All() {
-				text := "did " + string(m.Text)
-				<-time.After(300 * time.Millisecond)
-				s.says(teltonika.TypeResponse, text)
-			}
-		}
-	})
-	return func() {
-		cancel()
-		_ = s.SetReadDeadline(time.Now())
-		running.Wait()
-	}
-}
-
-// A device that sends a sensor line each second, with the type of answers, takes every command on
-// one socket. No outcome takes a line for a certain answer, and all lines are stored.
+// A device that forwards a line of a serial port each second takes every command on one socket. No
+// outcome takes a line for a certain answer, and all lines are stored.
 func TestADeviceWithSerialDataTakesCommandsAndLosesNeitherSocketNorData(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []teltonika.MessageType{teltonika.TypeResponse, 0x0B} {
 		t.Run(fmt.Sprintf("%02X", byte(kind)), func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, nil, func(t *testing.T, timed *timed) {
-				s := &sensor{timed: reported(t, timed), kind: kind}
-				stop := s.runs(t)
-				<-time.After(1500 * time.Millisecond)
+			inBubble(t, func(t *testing.T, s *timed) {
+				s.begins()
+				stored := int64(0)
+				forwards := func() {
+					s.send(encoded(c12, kind, fmt.Sprintf("LLS: %04d\r\n", stored)))
+					stored++
+					<-time.After(time.Second)
+				}
+				forwards()
 				for i := range 20 {
 					command := fmt.Sprint("command ", i)
-					got := <-asks(s.gateway, c12, command, time.Minute)
-					if kind == teltonika.TypeResponse {
-						require.ErrorIs(t, got.err, ErrAmbiguous)
-						lines := strings.Split(got.text, "\n")
-						require.Contains(t, lines, "did "+command)
-						require.GreaterOrEqual(t, len(lines), 4, "and of each second a line")
-					} else {
-						require.NoError(t, got.err)
-						require.Equal(t, "did "+command, got.text)
+					out := asks(s.Gateway, c12, command, time.Minute)
+					s.hears(c12, command)
+					forwards()
+					s.send(response(c12, "did "+command))
+					for range 3 {
+						forwards()
 					}
+					got := <-out
+					if kind != teltonika.TypeResponse {
+						require.Equal(t, "did "+command, got.text)
+						require.NoError(t, got.err)
+						continue
+					}
+					stored++ // the answer may be a line
+					require.ErrorIs(t, got.err, ErrAmbiguous)
+					lines := strings.Split(got.text, "\n")
+					require.Contains(t, lines, "did "+command)
+					require.GreaterOrEqual(t, len(lines), 4, "and of each second a line")
 				}
-				require.Equal(t, 1, s.gateway.Connections())
-				stop()
-				want := s.sent
-				if kind == teltonika.TypeResponse {
-					want += 20 // possibly lines
-				}
+				s.reports() // nobody closed the socket
+				require.Equal(t, 1, s.Connections())
 				<-time.After(time.Second)
-				require.Equal(t, MessageCounts{Stored: int64(want), LostBy: map[string]int64{}}, s.gateway.Messages())
-				require.ErrorContains(t, s.err, "timeout", "nobody closed the socket")
+				require.Equal(t, MessageCounts{Stored: stored, LostBy: map[string]int64{}}, s.Messages())
 			})
 		})
 	}
@@ -113,29 +64,29 @@ func TestADeviceWithSerialDataTakesCommandsAndLosesNeitherSocketNorData(t *testi
 // socket.
 func TestADeviceWithSerialDataIsKnownOnItsNextSocket(t *testing.T) {
 	t.Parallel()
-	manyInBubble(t, nil, nil, func(t *testing.T, _ *Gateway, join func() *timed) {
-		s := reported(t, join())
-		s.write(t, response(c12, "LLS: 0001"))
-		s = reported(t, join())
-		s.ambiguous(t, asks(s.gateway, c12, "getver", time.Minute), c12, "getver", "did getver")
-		s.obeys(t, c14, "in the other codec")
+	manyInBubble(t, nil, func(t *testing.T, g *bubble) {
+		s := g.join().begins()
+		s.send(response(c12, "LLS: 0001"))
+		s = g.join().begins()
+		s.ambiguous(asks(s.Gateway, c12, "getver", time.Minute), c12, "getver", "did getver")
+		s.obeys(c14, "in the other codec")
 	})
 }
 
 // Each of several refusals may be an earlier command's.
 func TestARefusalThatMayBeAnotherCommandsIsAmbiguous(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		reported(t, s)
-		slow := asks(s.gateway, c14, "slow", time.Second)
-		hears(t, s, c14, "slow")
+	inBubble(t, func(t *testing.T, s *timed) {
+		s.begins()
+		slow := asks(s.Gateway, c14, "slow", time.Second)
+		s.hears(c14, "slow")
 		require.ErrorIs(t, (<-slow).err, ErrUnanswered)
-		next := asks(s.gateway, c14, "next", time.Minute)
-		hears(t, s, c14, "next")
+		next := asks(s.Gateway, c14, "next", time.Minute)
+		s.hears(c14, "next")
 		other, err := teltonika.ParseIMEI("352093081452251")
 		require.NoError(t, err)
 		nack := teltonika.AppendMessages(nil, c14, teltonika.Message{Type: teltonika.TypeNACK, IMEI: other})
-		s.write(t, nack)
+		s.send(nack)
 		got := <-next
 		require.ErrorIs(t, got.err, ErrAmbiguous)
 		require.Equal(t, "[not executed: the device says that it is 352093081452251]", got.text)
@@ -233,33 +184,6 @@ func TestWhatIsPrintable(t *testing.T) {
 	} {
 		require.Equal(t, want, isText([]byte(text)), "%q", text)
 	}
-}
-
-// Messages are stored although their socket ends right after them.
-func TestMessagesOfASocketThatEndsAreStored(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	w := b.login(t, imei)
-	w.send(response(teltonika.Codec14, "unasked"))
-	p := teltonika.AppendMessages(nil, teltonika.Codec15, teltonika.Message{
-		Type: 0x0B, Timestamp: 1700000000, IMEI: mustParse(t, "352093081452251"), Text: []byte{0, 1},
-	})
-	w.send(p)
-	require.NoError(t, w.Close())
-	await(t, func() bool { return b.Messages().Stored == 2 })
-	got := b.entries(t, b.stream+MessagesSuffix)
-	fits(t, "message", got)
-	require.Equal(t, []string{"14", "15"}, column(got, "codec"))
-	require.Equal(t, []string{"-", "352093081452251"}, column(got, "named"))
-	require.Equal(t, []string{"unasked", "-"}, column(got, "text"))
-	require.Equal(t, []string{"-", "1700000000000"}, column(got, "ts"))
-}
-
-func mustParse(t *testing.T, digits string) teltonika.IMEI {
-	t.Helper()
-	m, err := teltonika.ParseIMEI(digits)
-	require.NoError(t, err)
-	return m
 }
 
 // Data that has arrived when a socket ends is stored, since it is not sent again, whether it is

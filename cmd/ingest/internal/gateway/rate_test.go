@@ -36,57 +36,54 @@ func TestWhatADeviceMayHaveStored(t *testing.T) {
 	}
 }
 
-// full returns a frame with the most records.
-func full(t *testing.T) []byte { return frame(255) }
-
 // pours sends full frames back to back for d, and returns how many were acknowledged.
-func (s *timed) pours(t *testing.T, d time.Duration) (frames int) {
-	t.Helper()
+func (s *timed) pours(d time.Duration) (frames int) {
+	s.t.Helper()
 	for began := time.Now(); time.Since(began) < d; frames++ {
-		s.write(t, full(t))
-		require.Equal(t, []byte{0, 0, 0, 255}, s.read(t, 4))
+		s.send(frame(255))
+		s.expect("000000ff")
 	}
 	return frames
 }
 
 func TestADeviceThatSendsTooMuchIsSlowedDownAndLosesNothing(t *testing.T) {
 	t.Parallel()
-	inBubble(t, nil, func(t *testing.T, s *timed) {
-		s.login(t)
-		frames := s.pours(t, 10*time.Minute)
+	inBubble(t, func(t *testing.T, s *timed) {
+		s.login(imei)
+		frames := s.pours(10 * time.Minute)
 		require.InDelta(t, 600*200/255, frames, 1)
-		require.Equal(t, float64(frames), testutil.ToFloat64(s.gateway.metrics.slowed))
+		require.Equal(t, float64(frames), testutil.ToFloat64(s.Gateway.metrics.slowed))
 		<-time.After(time.Hour) // 2,000 records are saved up
 		began := time.Now()
 		for range 7 {
-			s.write(t, full(t))
-			s.read(t, 4)
+			s.send(frame(255))
+			s.expect("000000ff")
 		}
 		require.Zero(t, time.Since(began))
-		require.Equal(t, float64(frames), testutil.ToFloat64(s.gateway.metrics.slowed))
+		require.Equal(t, float64(frames), testutil.ToFloat64(s.Gateway.metrics.slowed))
 	})
 }
 
 func TestADeviceGainsNothingByReconnecting(t *testing.T) {
 	t.Parallel()
-	manyInBubble(t, nil, nil, func(t *testing.T, g *Gateway, join func() *timed) {
+	manyInBubble(t, nil, func(t *testing.T, g *bubble) {
 		stored := func() float64 { return testutil.ToFloat64(g.metrics.records.WithLabelValues("8")) }
 		began := time.Now()
 		var last *timed
 		for range 1000 { // each takes the place of the one before, whose frame is not stored yet
-			last = join()
-			last.login(t)
-			last.write(t, full(t))
+			last = g.join()
+			last.login(imei)
+			last.send(frame(255))
 			<-time.After(10 * time.Millisecond)
 		}
-		last.read(t, 4)
+		last.expect("000000ff")
 		require.Equal(t, 255.0, stored())
 		requireCount(t, 999, g.metrics.frames.WithLabelValues("8", "abandoned"))
 		for range 100 { // each closes as soon as it has its acknowledgement
-			s := join()
-			s.login(t)
-			s.write(t, full(t))
-			s.read(t, 4)
+			s := g.join()
+			s.login(imei)
+			s.send(frame(255))
+			s.expect("000000ff")
 			require.NoError(t, s.Close())
 		}
 		require.LessOrEqual(t, stored(), 200*time.Since(began).Seconds())
@@ -95,12 +92,12 @@ func TestADeviceGainsNothingByReconnecting(t *testing.T) {
 
 func TestAStopDoesNotWaitForADeviceThatIsSlowedDown(t *testing.T) {
 	t.Parallel()
-	var g *Gateway
+	var g *bubble
 	began := time.Time{}
-	manyInBubble(t, nil, nil, func(t *testing.T, served *Gateway, join func() *timed) {
-		s := join()
-		s.login(t)
-		s.write(t, full(t))
+	manyInBubble(t, nil, func(t *testing.T, served *bubble) {
+		s := served.join()
+		s.login(imei)
+		s.send(frame(255))
 		go func() { _, _ = io.ReadFull(s, make([]byte, 4)) }() // a pipe holds nothing
 		synctest.Wait()
 		g, began = served, time.Now()

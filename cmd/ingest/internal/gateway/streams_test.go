@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -90,7 +91,7 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 	var on atomic.Bool
 	var now atomic.Int64
 	resume := make(chan struct{})
-	client.AddHook(hook(func(cmds []redis.Cmder, send func() error) error {
+	client.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		if on.Load() && slices.ContainsFunc(cmds, func(c redis.Cmder) bool {
 			return c.Name() == "xadd" && slices.Contains(hanging, fmt.Sprint(c.Args()[1]))
 		}) {
@@ -124,9 +125,9 @@ func TestEachDeviceHasItsStream(t *testing.T) {
 	for _, name := range names {
 		require.Equal(t, sent[name], rdb.XLen(t.Context(), name).Val(), name)
 	}
-	junk := b.login(t, "352093081452251")
-	junk.send(teltonika.AppendEnvelope(nil, []byte("\x08\x01\xff\xff\xff\xff\x01")))
-	junk.expect("00000001")
+	w := b.login(t, otherIMEI)
+	w.send(junk)
+	w.expect("00000001")
 	dead := rdb.XRange(t.Context(), "telemetry:{teltonika:16:03:2}:dead", "-", "+").Val()
 	require.Len(t, dead, 1)
 	require.Equal(t, "352093081452251", dead[0].Values["imei"])
