@@ -65,19 +65,6 @@ func (s *turns) Read(p []byte) (int, error) {
 	return r.Read(p)
 }
 
-func TestTheEndOfTheStreamIsToldFromTheEndWithinAFrame(t *testing.T) {
-	t.Parallel()
-	frame := loadVector(t, "codec8_tcp_2").bytes(t)
-	for n := range len(frame) {
-		_, err := NewReader(bytes.NewReader(frame[:n]), 0).Next()
-		if n == 0 {
-			require.Equal(t, io.EOF, err)
-			continue
-		}
-		require.Equal(t, io.ErrUnexpectedEOF, err, "after %d bytes", n)
-	}
-}
-
 func TestASourceThatGivesNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	_, err := NewReader(readerFunc(func([]byte) (int, error) { return 0, nil }), 0).Next()
@@ -141,11 +128,6 @@ func TestTheBufferGrowsWithTheBytesThatCameAndNotWithTheDeclaredLength(t *testin
 	_, err = r.Next()
 	require.Equal(t, io.EOF, err)
 	require.Len(t, r.buf, firstBuffer, "and not for longer than the frame is in it")
-}
-
-func TestCRCHasTheCheckValueOfItsCatalogue(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, uint16(0xBB3D), CRC([]byte("123456789")))
 }
 
 func TestHandshakes(t *testing.T) {
