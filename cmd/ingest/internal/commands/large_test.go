@@ -12,6 +12,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -41,21 +42,21 @@ func allocated(f func()) uint64 {
 
 // Not parallel: other tests' allocations would count.
 func TestLargeCommandsAreRefusedWithoutReadingThem(t *testing.T) {
-	refusesLarge(t, func(b *bench) string { return Outbound(b.layout, "one") })
+	for name, stream := range map[string]func(l registry.Layout) string{
+		"of an instance": func(l registry.Layout) string { return Outbound(l, "one") }, "of the queue": Queue,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, redistest.Start(t))
+			refusesLarge(t, b, stream(b.layout))
+		})
+	}
 }
 
-func TestLargeCommandsOfTheQueueAreRefusedWithoutReadingThem(t *testing.T) {
-	refusesLarge(t, func(b *bench) string { return Queue(b.layout) })
-}
-
-func refusesLarge(t *testing.T, stream func(b *bench) string) {
-	b := setup(t, redistest.Start(t))
+func refusesLarge(t *testing.T, b *bench, stream string) {
 	in := b.gate("one")
 	in.connects(imei).obeys()
-	addLarge(t, b.rdb, stream(b))
-	require.NoError(t, b.rdb.XAdd(t.Context(), &redis.XAddArgs{
-		Stream: stream(b), Values: []string{"id", "small", "imei", imei, "text", "x"},
-	}).Err())
+	addLarge(t, b.rdb, stream)
+	b.addsTo(stream, "small", imei, "x")
 	var target connect.Redis
 	require.NoError(t, target.Parse("redis://"+b.server.Addr()))
 	target.MostReply = 16 << 20

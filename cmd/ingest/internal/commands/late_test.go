@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // What an instance gave up before it sent a command does not undo the mark: others would send it.
@@ -20,11 +21,11 @@ func TestACallThatLandsLateFreesNoCommandThatWasSentSince(t *testing.T) {
 	t.Parallel()
 	eachMake(t, func(b *bench) {
 		var given atomic.Pointer[[]any] // the first call to let it wait on, given up before it is sent
-		late := hook(func(cmd redis.Cmder, send func() error) error {
-			args := slices.Clone(cmd.Args())
+		late := redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			args := slices.Clone(cmds[0].Args())
 			settles := slices.Contains(args, any(settleScript.Hash())) && slices.Contains(args, any(verdictWaits))
 			if settles && given.CompareAndSwap(nil, &args) {
-				return io.EOF
+				return redistest.Fail(cmds, io.EOF)
 			}
 			return send()
 		})

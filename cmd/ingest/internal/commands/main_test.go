@@ -67,49 +67,25 @@ type instance struct {
 	stopped chan error
 }
 
-// claims registers like a replica: a late close never undoes a newer socket's claim, here or
-// elsewhere.
-type claims struct {
-	*bench
-	id     string
-	mu     sync.Mutex // held during calls to Redis: the last write wins
-	newest map[string]*claim
+// register makes the instance the device's owner, and so it stays until the device is elsewhere.
+func (in *instance) register(imei string, _ func() error) gateway.Claim {
+	_ = in.rdb.HSet(in.t.Context(), in.layout.Registry(), imei, in.id).Err()
+	return claim{}
 }
 
-type claim struct {
-	of   *claims
-	imei string
-}
+type claim struct{}
 
-func (c *claims) register(imei string, _ func() error) gateway.Claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_ = c.rdb.HSet(c.t.Context(), c.layout.Registry(), imei, c.id).Err()
-	c.newest[imei] = &claim{c, imei}
-	return c.newest[imei]
-}
-
-func (*claim) Wait(context.Context) error { return nil }
-func (*claim) Touch()                     {}
-func (*claim) Err() error                 { return nil }
-
-func (c *claim) Release() {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	if c.of.newest[c.imei] != c {
-		return
-	}
-	const compare = `if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end return 0`
-	_ = c.of.rdb.Eval(context.Background(), compare, []string{c.of.layout.Registry()}, c.imei, c.of.id).Err()
-}
+func (claim) Wait(context.Context) error { return nil }
+func (claim) Touch()                     {}
+func (claim) Err() error                 { return nil }
+func (claim) Release()                   {}
 
 // gate opens a gateway without a reader of commands.
 func (b *bench) gate(id string) *instance {
 	b.t.Helper()
 	in := &instance{bench: b, id: id}
 	in.gateway = gateway.New(gateway.Config{
-		Register: (&claims{bench: b, id: id, newest: map[string]*claim{}}).register,
-		Client:   b.client(), Stream: b.layout.Prefix + "telemetry",
+		Register: in.register, Client: b.client(), Stream: b.layout.Prefix + "telemetry",
 		Quiet: b.quiet, // the gateway's tests check that it is kept
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -236,31 +212,24 @@ func (d *tracker) heard() []string {
 // adds appends a command to an instance's stream. Further fields follow, and win.
 func (b *bench) adds(instance, id, imei, text string, more ...string) string {
 	b.t.Helper()
-	values := []string{"id", id, "imei", imei, "text", text}
-	at, err := b.rdb.XAdd(b.t.Context(), &redis.XAddArgs{Stream: Outbound(b.layout, instance), Values: append(values, more...)}).Result()
+	return b.addsTo(Outbound(b.layout, instance), id, imei, text, more...)
+}
+
+func (b *bench) addsTo(stream, id, imei, text string, more ...string) string {
+	b.t.Helper()
+	values := append([]string{"id", id, "imei", imei, "text", text}, more...)
+	at, err := b.rdb.XAdd(b.t.Context(), &redis.XAddArgs{Stream: stream, Values: values}).Result()
 	require.NoError(b.t, err)
 	return at
 }
 
-// unanswered adds a command that the device does not answer in time. On a slow machine it may
-// expire before it is sent, and the next one has twice the time. It returns the number of
-// commands.
-func (b *bench) unanswered(instance, imei, text string) (last Outcome, added int) {
-	b.t.Helper()
-	for life := 300 * time.Millisecond; ; life *= 2 {
-		added++
-		b.adds(instance, fmt.Sprint("unanswered-", added), imei, text, "expires", in(life))
-		if last = b.awaits(added, instance)[added-1]; last.Status != Expired {
-			return last, added
-		}
-	}
-}
-
 // outcomes returns all outcomes, oldest first.
-func (b *bench) outcomes() (all []Outcome) {
-	b.t.Helper()
-	messages, err := b.rdb.XRange(b.t.Context(), Responses(b.layout), "-", "+").Result()
-	require.NoError(b.t, err)
+func (b *bench) outcomes() []Outcome { b.t.Helper(); return outcomes(b.t, b.rdb, b.layout) }
+
+func outcomes(t *testing.T, c *redis.Client, layout registry.Layout) (all []Outcome) {
+	t.Helper()
+	messages, err := c.XRange(t.Context(), Responses(layout), "-", "+").Result()
+	require.NoError(t, err)
 	for _, m := range messages {
 		all = append(all, outcome(m))
 	}
@@ -294,25 +263,6 @@ func (in *instance) counted(status string) int {
 // in formats a time from now as a field.
 func in(d time.Duration) string { return fmt.Sprint(time.Now().Add(d).UnixMilli()) }
 
-// hook is called in place of each call of a client, with what sends it.
-type hook func(cmd redis.Cmder, send func() error) error
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := h(cmd, func() error { return next(ctx, cmd) })
-		if err != nil {
-			cmd.SetErr(err)
-		}
-		return err
-	}
-}
-
 // sender returns a Sender that follows the registry; every instance is alive.
 func (b *bench) sender() *Sender {
 	return &Sender{Client: b.rdb, Layout: b.layout, Lookup: func(ctx context.Context, imei string) (registry.Owner, error) {
@@ -322,4 +272,15 @@ func (b *bench) sender() *Sender {
 		}
 		return registry.Owner{Instance: owner, Live: true}, err
 	}}
+}
+
+// lone returns a reader that does not run, and without devices that take commands.
+func lone(instance string, layout registry.Layout, rdb *redis.Client) *Reader {
+	return New(Config{
+		Instance: instance, Layout: layout, Devices: stub(never), Client: rdb, Blocking: rdb,
+		Lookup: func(context.Context, string) (registry.Owner, error) {
+			return registry.Owner{}, registry.ErrNotRegistered
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
 }

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // stub implements Devices with a function.
@@ -23,10 +21,6 @@ type stub func(context.Context, gateway.Command) ([]byte, error)
 func (stub) Ready(string) bool { return false }
 
 func (f stub) Command(ctx context.Context, c gateway.Command) ([]byte, error) { return f(ctx, c) }
-
-func unregistered(context.Context, string) (registry.Owner, error) {
-	return registry.Owner{}, registry.ErrNotRegistered
-}
 
 // never implements Devices without a device that takes commands.
 func never(ctx context.Context, _ gateway.Command) ([]byte, error) {
@@ -41,7 +35,7 @@ func command(n int, imei string) redis.XMessage {
 func TestPlacesAreGivenByDevice(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
-	r := New(Config{Instance: "a", Layout: b.layout, Devices: stub(never), Lookup: unregistered, Client: b.rdb, Blocking: b.rdb, Logger: slog.New(slog.DiscardHandler)})
+	r := lone("a", b.layout, b.rdb)
 	work, stop := context.WithCancel(t.Context())
 	n := 0
 	add := func(device int) Status {

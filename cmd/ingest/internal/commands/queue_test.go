@@ -12,7 +12,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/ingest/internal/gateway"
 	"github.com/rollcall-redis/rollcall/internal/guard"
-	"github.com/rollcall-redis/rollcall/internal/teltonika"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -21,10 +20,7 @@ import (
 // queues adds a command to the queue. Further fields follow, and win.
 func (b *bench) queues(id, imei, text string, more ...string) string {
 	b.t.Helper()
-	values := append([]string{"id", id, "imei", imei, "text", text}, more...)
-	at, err := b.rdb.XAdd(b.t.Context(), &redis.XAddArgs{Stream: Queue(b.layout), Values: values}).Result()
-	require.NoError(b.t, err)
-	return at
+	return b.addsTo(Queue(b.layout), id, imei, text, more...)
 }
 
 // settled waits until nothing waits or is being sent, and returns the outcomes by id. None has two.
@@ -76,34 +72,17 @@ func TestAQueuedCommandIsSentOnceWhereverItsDeviceConnects(t *testing.T) {
 	})
 }
 
-func TestAQueuedCommandExpiresOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	for _, id := range []string{"a", "b", "c"} {
-		b.instance(id)
-	}
-	for i := range 2 * readMost {
-		b.queues(fmt.Sprint("c", i), fmt.Sprintf("%015d", i), "x", "expires", in(time.Duration(i%3-1)*time.Second))
-	}
-	b.queues("late", imei, "x", "expires", in(time.Hour))
-	b.await(func() bool { return len(b.outcomes()) >= 2*readMost })
-	require.NoError(t, b.rdb.XTrimMaxLen(t.Context(), Queue(b.layout), 0).Err()) // the last one
-	for _, o := range b.settled(2 * readMost) {
-		require.Equal(t, Expired, o.Status)
-		require.Equal(t, "expired before its device connected", o.Text)
-	}
-}
-
 func TestADeviceThatLeavesBeforeACommandIsWrittenGetsItElsewhere(t *testing.T) {
 	t.Parallel()
-	t.Run("from the queue", func(t *testing.T) {
-		t.Parallel()
-		leavesBeforeItIsWritten(t, func(b *bench) { b.queues("c1", imei, "getver") })
-	})
-	t.Run("from its instance", func(t *testing.T) {
-		t.Parallel()
-		leavesBeforeItIsWritten(t, func(b *bench) { b.adds("x", "c1", imei, "getver", "queue", "true") })
-	})
+	for name, add := range map[string]func(b *bench){
+		"from the queue":    func(b *bench) { b.queues("c1", imei, "getver") },
+		"from its instance": func(b *bench) { b.adds("x", "c1", imei, "getver", "queue", "true") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leavesBeforeItIsWritten(t, add)
+		})
+	}
 }
 
 func leavesBeforeItIsWritten(t *testing.T, add func(b *bench)) {
@@ -287,33 +266,4 @@ func TestNothingIsRefusedForWhatNoLongerWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, verdictWaits, added)
 	require.Empty(t, b.outcomes())
-}
-
-func TestTheQueueGoesOnAfterRedisLostIt(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := setup(t, server)
-	a := b.instance("a")
-	asked, reply := make(chan struct{}), make(chan struct{})
-	d := a.connects(imei)
-	stop := d.answers(func(c sim.Command) []teltonika.Message {
-		close(asked)
-		<-reply
-		return []teltonika.Message{d.Executes(c, "done")}
-	})
-	b.queues("sent", imei, "sent")
-	b.queues("waits", imei, "waits")
-	b.queues("away", other, "away")
-	<-asked
-	require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
-	close(reply)
-	b.await(func() bool { return a.reader.Outstanding() == 0 })
-	stop()
-	require.Empty(t, b.outcomes(), "Redis knows of none")
-
-	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "a").Err()) // as the owner does
-	d.obeys()
-	b.queues("new", imei, "new", "codec", "14")
-	require.Equal(t, "did new", b.settled(1)["new"].Text)
-	require.Equal(t, []string{"sent", "new"}, d.heard())
 }

@@ -20,10 +20,22 @@ func TestWhatACommandEndsAs(t *testing.T) {
 		m, _ := teltonika.ParseIMEI(other)
 		return []teltonika.Message{{Type: teltonika.TypeNACK, IMEI: m}}
 	}
+	accepts := func(sim.Command) []teltonika.Message {
+		return []teltonika.Message{{Type: teltonika.TypeResponse, Text: []byte("done")}}
+	}
 	anothers := func(c sim.Command) []teltonika.Message {
 		m, _ := teltonika.ParseIMEI(other)
 		return []teltonika.Message{{Type: teltonika.TypeResponse, IMEI: m, Text: []byte("done")}}
 	}
+	moves := func(b *bench, _ *tracker) {
+		require.NoError(b.t, b.rdb.HSet(b.t.Context(), b.layout.Registry(), imei, "b").Err())
+	}
+	late := func(b *bench, d *tracker) { // an answer to nothing that was asked
+		answer := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte("late")}
+		require.NoError(b.t, d.SendRaw(b.t.Context(), teltonika.AppendMessages(nil, teltonika.Codec12, answer)))
+		d.reports() // it was read
+	}
+	before := map[string]func(b *bench, d *tracker){"the registry names another": moves, "an earlier answer was late": late}
 	for name, row := range map[string]struct {
 		imei   string
 		device func(sim.Command) []teltonika.Message // nil: not there
@@ -34,6 +46,8 @@ func TestWhatACommandEndsAs(t *testing.T) {
 	}{
 		"the device says that it is another":           {imei, refuses, []string{"codec", "14"}, WrongDevice, "says that it is " + other, 1},
 		"the answer is another device's":               {imei, anothers, []string{"codec", "14"}, WrongDevice, "says that it is " + other, 1},
+		"the registry names another":                   {imei, mute, nil, NotConnected, "the registry names another instance: b", 0},
+		"an earlier answer was late":                   {imei, accepts, nil, MaybeAnswered, "done", 1},
 		"it expired before it was read":                {imei, mute, []string{"expires", in(-time.Second)}, Expired, "before it could be sent", 0},
 		"the device is not here":                       {imei, nil, nil, NotConnected, "no socket", 0},
 		"an IMEI that is none":                         {"35630704244101x", mute, nil, Invalid, "imei", 0},
@@ -52,6 +66,9 @@ func TestWhatACommandEndsAs(t *testing.T) {
 			var d *tracker
 			if row.device != nil {
 				d = a.connects(imei)
+				if f := before[name]; f != nil {
+					f(b, d)
+				}
 				d.answers(row.device)
 			}
 			b.adds("a", "c1", row.imei, "getver", row.more...)
@@ -64,43 +81,6 @@ func TestWhatACommandEndsAs(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestCommandsOfADeviceGoOneAtATimeInTheirOrder(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.gate("a")
-	d := a.connects(imei)
-	d.obeys()
-	var want []string
-	for i := range deviceMost {
-		b.adds("a", fmt.Sprint("c", i), imei, fmt.Sprint(i))
-		want = append(want, fmt.Sprint(i))
-	}
-	a.reads()
-	for i, o := range b.awaits(deviceMost, "a") {
-		require.Equal(t, Outcome{fmt.Sprint("c", i), imei, "a", Answered, fmt.Sprint("did ", i)}, o)
-	}
-	require.Equal(t, want, d.heard())
-}
-
-func TestAnIDHasOneOutcome(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	b.queues("c1", imei, "first")
-	b.queues("c1", imei, "again")
-	b.queues("c1", other, "another's")
-	d, second := a.connects(imei), a.connects(other)
-	d.obeys()
-	second.obeys()
-	b.settled(1)
-	b.adds("a", "c1", imei, "to the instance")
-	b.queues("c1", imei, "late")
-	b.await(func() bool { return a.counted("duplicate") == 4 })
-	b.awaits(1, "a")
-	b.settled(1)
-	require.Len(t, append(d.heard(), second.heard()...), 1)
 }
 
 func TestUnusableEntriesDoNotBlockTheStream(t *testing.T) {
@@ -142,45 +122,6 @@ func TestASocketThatEndsEndsItsCommand(t *testing.T) {
 	require.Equal(t, NotConnected, got[1].Status)
 }
 
-func TestALateAnswerIsNeverTakenForTheNextOnesWithoutAMark(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	d := a.connects(imei)
-	stop := d.answers(mute)
-	slow, n := b.unanswered("a", imei, "slow")
-	require.Equal(t, Timeout, slow.Status)
-	stop()
-	// neither shows that nothing more will follow
-	for _, text := range []string{"serial data", "late answer to slow"} {
-		late := teltonika.Message{Type: teltonika.TypeResponse, Text: []byte(text)}
-		require.NoError(t, d.SendRaw(t.Context(), teltonika.AppendMessages(nil, teltonika.Codec12, late)))
-	}
-	d.reports() // they were read
-	stop = d.obeys()
-	b.adds("a", "c2", imei, "next")
-	require.Equal(t, Outcome{"c2", imei, "a", MaybeAnswered, "did next"}, b.awaits(n+1, "a")[n])
-
-	stop()
-	d.joins(a) // on a new socket the device obeys again
-	d.reports()
-	d.obeys()
-	b.adds("a", "c3", imei, "anew")
-	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, b.awaits(n+2, "a")[n+1])
-}
-
-func TestADeviceThatTheRegistryNamesElsewhereIsNotSentTo(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	a := b.instance("a")
-	d := a.connects(imei)
-	d.obeys()
-	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "b").Err())
-	b.adds("a", "c1", imei, "getver")
-	require.Equal(t, []Outcome{{"c1", imei, "a", NotConnected, "the registry names another instance: b"}}, b.awaits(1, "a"))
-	require.Empty(t, d.heard())
-}
-
 func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
@@ -191,7 +132,7 @@ func TestANewLifeSendsWhatTheFormerHadNotSentAndAnswersForTheRest(t *testing.T) 
 	b.adds("a", "unsent", imei, "unsent")
 	deleted := b.adds("a", "deleted", imei, "deleted")
 	// The former life read all of them, marked one, and was killed.
-	former := New(Config{Instance: "a", Layout: b.layout, Devices: a.gateway, Lookup: unregistered, Client: b.rdb, Blocking: b.rdb})
+	former := lone("a", b.layout, b.rdb)
 	stream := Outbound(b.layout, "a")
 	page, err := former.read(t.Context(), first)
 	require.NoError(t, err)

@@ -13,17 +13,6 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-func TestNothingIsSentToAnInstanceThatIsDead(t *testing.T) {
-	t.Parallel()
-	b := setup(t, redistest.Shared(t))
-	s := b.sender()
-	s.Lookup = func(context.Context, string) (registry.Owner, error) { return registry.Owner{Instance: "dead"}, nil }
-	o, err := s.Send(t.Context(), Command{IMEI: imei, Text: "getver"})
-	require.NoError(t, err)
-	require.Equal(t, NotConnected, o.Status)
-	require.Zero(t, b.rdb.Exists(t.Context(), Outbound(b.layout, "dead")).Val())
-}
-
 func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t))
@@ -42,6 +31,12 @@ func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T
 		require.NotEqual(t, id, o.ID)
 		b.awaits(2*(i+1), "a", "b")
 	}
+	s := b.sender()
+	s.Lookup = func(context.Context, string) (registry.Owner, error) { return registry.Owner{Instance: "dead"}, nil }
+	o, err := s.Send(t.Context(), Command{IMEI: imei, Text: "getver"})
+	require.NoError(t, err)
+	require.Equal(t, NotConnected, o.Status)
+	require.Zero(t, b.rdb.Exists(t.Context(), Outbound(b.layout, "dead")).Val(), "nothing is sent to the dead")
 	for _, id := range []string{longest + "x", "two words"} {
 		_, err := b.sender().Send(t.Context(), Command{ID: id, IMEI: imei, Text: "getver", Queue: true})
 		require.ErrorIs(t, err, errNoID)

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -52,13 +53,13 @@ func TestAStopWaitsNoLongerThanItsDrain(t *testing.T) {
 	require.Equal(t, Outcome{"c1", imei, "a", InstanceLost, "the instance stopped before an answer; the device may have executed it"}, got[0])
 }
 
-func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
+func TestCommandsGoOnAfterRedisWasAwayOrLostThem(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	b := setup(t, server)
 	a := b.instance("a")
 	d := a.connects(imei)
-	d.obeys()
+	stop := d.obeys()
 	b.adds("a", "c1", imei, "before")
 	b.awaits(1, "a")
 	server.Kill()
@@ -66,23 +67,41 @@ func TestCommandsGoOnAfterRedisWasAwayOrLostTheStream(t *testing.T) {
 	b.await(func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 	b.adds("a", "c2", imei, "after")
 	b.awaits(2, "a")
-	// during the blocking read
-	require.NoError(t, b.rdb.Del(t.Context(), Outbound(b.layout, "a")).Err())
+	stop()
+	asked, reply := make(chan struct{}), make(chan struct{})
+	stop = d.answers(func(c sim.Command) []teltonika.Message {
+		close(asked)
+		<-reply
+		return []teltonika.Message{d.Executes(c, "done")}
+	})
+	b.queues("sent", imei, "sent")
+	b.queues("waits", imei, "waits")
+	b.queues("away", other, "away")
+	<-asked
+	require.NoError(t, b.rdb.FlushAll(t.Context()).Err()) // also during the blocking read
+	close(reply)
+	b.await(func() bool { return a.reader.Outstanding() == 0 })
+	stop()
+	require.Empty(t, b.outcomes(), "Redis knows of none")
+
+	require.NoError(t, b.rdb.HSet(t.Context(), b.layout.Registry(), imei, "a").Err()) // as the owner does
+	d.obeys()
+	b.queues("new", imei, "new", "codec", "14")
+	require.Equal(t, "did new", b.settled(1)["new"].Text)
 	b.adds("a", "c3", imei, "anew")
-	got := b.awaits(3, "a")
-	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, got[2])
-	require.Equal(t, []string{"before", "after", "anew"}, d.heard())
+	require.Equal(t, Outcome{"c3", imei, "a", Answered, "did anew"}, b.awaits(2, "a")[1])
+	require.Equal(t, []string{"before", "after", "sent", "new", "anew"}, d.heard())
 }
 
 // loses returns a hook that loses the replies to a command's first successful calls, and how many
 // it has yet to lose: below zero, all are lost and one came through.
-func loses(command string, replies int32) (hook, *atomic.Int32) {
+func loses(command string, replies int32) (redistest.Intercept, *atomic.Int32) {
 	left := new(atomic.Int32)
 	left.Store(replies)
-	return func(cmd redis.Cmder, send func() error) error {
+	return func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		err := send()
-		if err == nil && cmd.Name() == command && left.Add(-1) >= 0 {
-			err = io.EOF
+		if err == nil && cmds[0].Name() == command && left.Add(-1) >= 0 {
+			return redistest.Fail(cmds, io.EOF)
 		}
 		return err
 	}, left

@@ -92,10 +92,10 @@ func (f *fleet) record(id string, ago time.Duration) {
 }
 
 // sweeps requests a pass, once somebody leads, and returns this sweep's report.
-func (f *fleet) sweeps() (report janitor.Report) {
+func (f *fleet) sweeps(how ...janitor.Request) (report janitor.Report) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
-		reports, err := f.jan.Sweep(f.t.Context(), janitor.Request{})
+		reports, err := f.jan.Sweep(f.t.Context(), append(how, janitor.Request{})[0])
 		if not := new(janitor.NotLeaderError); errors.As(err, &not) {
 			return false
 		}
@@ -112,14 +112,7 @@ func (f *fleet) adds(instance string, values ...any) string {
 	return at
 }
 
-func (f *fleet) outcomes() (all []Outcome) {
-	messages, err := f.Client.XRange(f.t.Context(), Responses(f.layout), "-", "+").Result()
-	require.NoError(f.t, err)
-	for _, m := range messages {
-		all = append(all, outcome(m))
-	}
-	return all
-}
+func (f *fleet) outcomes() []Outcome { return outcomes(f.t, f.Client, f.layout) }
 
 // recorded returns the commands in the log, and the log's own count of them.
 func (f *fleet) recorded() (names []string, count int) {
@@ -198,36 +191,27 @@ func TestCommandsOfADeadInstanceAreAnswered(t *testing.T) {
 	})
 }
 
-func TestCommandsOfTheDeadStayWhileSweepingIsHeld(t *testing.T) {
+func TestCommandsOfTheDeadStayWhileSweepingIsHeldAndInADryRun(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		t.Run("paused", func(t *testing.T) {
-			own := w
-			own.Prefix += "paused:"
-			f := sweeping(t, own)
-			require.Equal(t, janitor.Done, f.sweeps().Outcome, "nothing to do is not held")
-			require.NoError(t, f.Client.Set(t.Context(), f.layout.Paused(), "ann", 0).Err())
-			f.adds("dead", "id", "c1", "imei", imei, "text", "x")
-			require.Equal(t, janitor.Held, f.sweeps().Outcome)
-			require.Empty(t, f.outcomes())
-			require.Equal(t, int64(1), f.Client.XLen(t.Context(), Outbound(f.layout, "dead")).Val())
-		})
-		t.Run("dry run", func(t *testing.T) {
-			own := w
-			own.Prefix += "dry:"
-			f := sweeping(t, own, func(c *janitor.Config) { c.DryRun = true })
-			f.adds("dead", "id", "c1", "imei", imei, "text", "x")
-			report := f.sweeps()
-			require.Equal(t, janitor.Done, report.Outcome)
-			require.Equal(t, 1, report.Condemned)
-			require.Empty(t, f.outcomes())
+		f, ctx := sweeping(t, w), t.Context()
+		stream := Outbound(f.layout, "dead")
+		require.Equal(t, janitor.Done, f.sweeps().Outcome, "nothing to do is not held")
+		require.NoError(t, f.Client.Set(ctx, f.layout.Paused(), "ann", 0).Err())
+		f.adds("dead", "id", "c1", "imei", imei, "text", "x")
+		require.Equal(t, janitor.Held, f.sweeps().Outcome)
 
-			stream := Outbound(f.layout, "dead") // without commands nothing is condemned
-			require.NoError(t, f.Client.XTrimMaxLen(t.Context(), stream, 0).Err())
-			require.Zero(t, f.sweeps().Condemned)
-			require.Equal(t, int64(1), f.Client.Exists(t.Context(), stream).Val())
-		})
+		require.NoError(t, f.Client.Del(ctx, f.layout.Paused()).Err())
+		report := f.sweeps(janitor.Request{DryRun: true})
+		require.Equal(t, janitor.Done, report.Outcome)
+		require.Equal(t, 1, report.Condemned)
+		require.Empty(t, f.outcomes())
+		require.Equal(t, int64(1), f.Client.XLen(ctx, stream).Val())
+
+		require.NoError(t, f.Client.XTrimMaxLen(ctx, stream, 0).Err()) // without commands nothing is condemned
+		require.Zero(t, f.sweeps(janitor.Request{DryRun: true}).Condemned)
+		require.Equal(t, int64(1), f.Client.Exists(ctx, stream).Val())
 	})
 }
 
@@ -251,8 +235,8 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 				f = sweeping(t, own, func(c *janitor.Config) {
 					c.DeleteBatch = 1 // the second command must not be tried
 					// only now that a command exists
-					c.Client.(*redis.Client).AddHook(hook(func(cmd redis.Cmder, send func() error) error {
-						if args := cmd.Args(); cmd.Name() == "evalsha" && slices.Contains(args, any("commands")) {
+					c.Client.(*redis.Client).AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+						if args := cmds[0].Args(); cmds[0].Name() == "evalsha" && slices.Contains(args, any("commands")) {
 							row.change(f)
 						}
 						return send()
