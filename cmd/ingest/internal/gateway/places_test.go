@@ -154,30 +154,6 @@ func TestADeviceWaitsForTheRegistrationOfNoFlood(t *testing.T) {
 	})
 }
 
-func TestDevicesWaitForOneAnothersRegistrationAndNoneIsRefused(t *testing.T) {
-	t.Parallel()
-	manyInBubble(t, func(c *Config) { c.MaxRegistering = 2 }, func(t *testing.T, g *bubble) {
-		var all []*timed
-		for i := range 5 {
-			s := g.join()
-			if i == 0 {
-				s.registrar.land = false // each is answered after a second, as without Redis
-			}
-			s.send(handshake(fmt.Sprintf("35630704244%04d", i)))
-			all = append(all, s)
-		}
-		for second := 1; second <= 3; second++ {
-			synctest.Wait()
-			require.Len(t, all[0].registrar.all(), min(2*second, len(all)))
-			<-time.After(time.Second)
-		}
-		for _, s := range all {
-			s.expect("01")
-		}
-		require.Equal(t, 3*time.Second, time.Since(all[0].began))
-	})
-}
-
 func TestADeviceThatWaitsToBeRegisteredIsLetGoWhenTheReplicaStops(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.Shared(t), func(c *Config) { c.MaxRegistering = 1; c.Drain = patience })
