@@ -118,6 +118,29 @@ func TestWhatColyseusDoes(t *testing.T) {
 	})
 }
 
+// A process that is stopped for a second loses its listings, though its rooms live.
+func TestAProcessThatIsStoppedIsSweptByAnother(t *testing.T) {
+	forVersions(t, func(t *testing.T, v version) {
+		g := newGame(t, v)
+		one, two := g.start(), g.start()
+		room, other := two.create("ann"), two.create("bob")
+		two.stop()
+		require.NotEmpty(t, one.begin("visit", args{"roomId": room})().Error)
+		require.Equal(t, []any{false, int64(1)}, g.seen(room))
+		require.Equal(t, []any{false, int64(1)}, g.seen(other), "all listings of the process go")
+
+		two.cont()
+		require.Equal(t, sorted([]string{room, other}), two.rooms())
+		if v.restoresListings() {
+			g.eventually("listed again", func() bool { return g.listed(room) && g.listed(other) })
+			return
+		}
+		two.do("lock", args{"roomId": room})
+		g.eventually("listed with its next save", func() bool { return g.listed(room) })
+		require.Equal(t, []any{false, int64(1)}, g.seen(other), "nothing is saved, nothing is listed")
+	})
+}
+
 // A process that is stopped carries out an order once it wakes. By then another has made the room,
 // too: one user has two rooms, and the reservation is of the later one.
 func TestAnOrderToAStoppedProcessIsCarriedOutTwice(t *testing.T) {
@@ -166,6 +189,24 @@ func TestAKilledProcessLeavesItsListings(t *testing.T) {
 		// Who asks for a seat in that room has it looked at again: only 0.18 takes it away then.
 		require.NotEmpty(t, one.begin("visit", args{"roomId": lost})().Error)
 		require.Equal(t, []any{!v.restoresListings(), int64(0)}, g.seen(lost))
+	})
+}
+
+// After FLUSHALL rooms live on, and are listed again only when they save something. A room that is
+// made brings the hash of listings back without them.
+func TestFlushallLeavesRoomsWithTheirChannels(t *testing.T) {
+	forVersions(t, func(t *testing.T, v version) {
+		g := newGame(t, v)
+		one := g.start()
+		idle, busy := one.create("ann"), one.create("bob")
+		require.NoError(t, g.rdb.FlushAll(t.Context()).Err())
+		require.Equal(t, []any{false, int64(1)}, g.seen(idle))
+		made := one.create("cat")
+		one.do("lock", args{"roomId": busy})
+		g.eventually("saved", func() bool { return g.listed(busy) })
+		require.Equal(t, []any{false, int64(1)}, g.seen(idle))
+		require.Equal(t, []any{true, int64(1)}, g.seen(made))
+		require.Equal(t, sorted([]string{idle, busy, made}), one.rooms())
 	})
 }
 
