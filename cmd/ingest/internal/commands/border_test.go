@@ -69,7 +69,8 @@ func TestWhatIsTakenIsJudgedByItsTimeItsMarkAndTheRegistry(t *testing.T) {
 		rows[name] = c
 	}
 	for _, c := range []row{
-		{0, -ms, "", "", verdictSend}, {0, -48 * time.Hour, "", "", verdictSend}, {2 * time.Hour, -ms, "", "", verdictSend},
+		{0, -ms, "", "", verdictSend}, {0, -48 * time.Hour, "", "", verdictSend},
+		{2 * time.Hour, -ms, "", "", verdictSend},
 		{0, 0, "", "", verdictExpired}, {0, time.Hour, "", "", verdictExpired},
 		{time.Hour, time.Hour - ms, "", "", verdictExpired}, {time.Hour - ms, time.Hour, "", "", verdictExpired},
 		{25 * time.Hour, 24 * time.Hour, "", "", verdictExpired},

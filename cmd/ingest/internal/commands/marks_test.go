@@ -42,9 +42,11 @@ func TestAQueuedCommandThatAKilledInstanceSentIsNotSentAgain(t *testing.T) {
 		by   string
 		lose func(b *bench)
 	}{
-		"another":                          {by: "x"},
-		"an earlier life of the same":      {by: "a"},
-		"another, whose state was evicted": {"x", func(b *bench) { b.rdb.Del(b.t.Context(), state(b.layout, "sent")) }},
+		"another":                     {by: "x"},
+		"an earlier life of the same": {by: "a"},
+		"another, whose state was evicted": {"x", func(b *bench) {
+			b.rdb.Del(b.t.Context(), state(b.layout, "sent"))
+		}},
 		"another, and somebody destroyed the group": {"x", func(b *bench) {
 			b.rdb.XGroupDestroy(b.t.Context(), Queue(b.layout), group)
 		}},

@@ -35,7 +35,9 @@ func TestWhatACommandEndsAs(t *testing.T) {
 		require.NoError(b.t, d.SendRaw(b.t.Context(), teltonika.AppendMessages(nil, teltonika.Codec12, answer)))
 		d.reports() // it was read
 	}
-	before := map[string]func(b *bench, d *tracker){"the registry names another": moves, "an earlier answer was late": late}
+	before := map[string]func(b *bench, d *tracker){
+		"the registry names another": moves, "an earlier answer was late": late,
+	}
 	for name, row := range map[string]struct {
 		imei   string
 		device func(sim.Command) []teltonika.Message // nil: not there

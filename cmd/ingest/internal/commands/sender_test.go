@@ -32,7 +32,9 @@ func TestASenderFollowsADeviceUnderTheLongestIDAndRefusesALongerOne(t *testing.T
 		b.awaits(2*(i+1), "a", "b")
 	}
 	s := b.sender()
-	s.Lookup = func(context.Context, string) (registry.Owner, error) { return registry.Owner{Instance: "dead"}, nil }
+	s.Lookup = func(context.Context, string) (registry.Owner, error) {
+		return registry.Owner{Instance: "dead"}, nil
+	}
 	o, err := s.Send(t.Context(), Command{IMEI: imei, Text: "getver"})
 	require.NoError(t, err)
 	require.Equal(t, NotConnected, o.Status)

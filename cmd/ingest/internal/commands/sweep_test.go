@@ -235,12 +235,13 @@ func TestCommandsOfTheDeadAreJudgedAgainByTheServer(t *testing.T) {
 				f = sweeping(t, own, func(c *janitor.Config) {
 					c.DeleteBatch = 1 // the second command must not be tried
 					// only now that a command exists
-					c.Client.(*redis.Client).AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+					judges := func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 						if args := cmds[0].Args(); cmds[0].Name() == "evalsha" && slices.Contains(args, any("commands")) {
 							row.change(f)
 						}
 						return send()
-					}))
+					}
+					c.Client.(*redis.Client).AddHook(redistest.Intercept(judges))
 				})
 				f.adds("dead", "id", "c1", "imei", imei, "text", "x")
 				f.adds("dead", "id", "c2", "imei", imei, "text", "x")

@@ -127,7 +127,7 @@ func TestASlowDeviceBehindABalancerIsServedDuringAFlood(t *testing.T) {
 		}
 		require.Zero(t, time.Since(slow.began), "the flood makes room for itself at once")
 		slow.login(imei)
-		slower.send(append([]byte("PROXY TCP4 203.0.113.2 192.0.2.9 4711 5027\r\n"), handshake("352093081452251")...))
+		slower.send(append([]byte("PROXY TCP4 203.0.113.2 192.0.2.9 4711 5027\r\n"), handshake(otherIMEI)...))
 		slower.expect("01")
 	})
 }

@@ -66,7 +66,9 @@ func inBubble(t *testing.T, test func(t *testing.T, s *timed)) {
 }
 
 // manyInBubble runs a test on a gateway. after is called once it has stopped.
-func manyInBubble(t *testing.T, change func(*Config), test func(t *testing.T, g *bubble), after ...func(t *testing.T)) {
+func manyInBubble(
+	t *testing.T, change func(*Config), test func(t *testing.T, g *bubble), after ...func(t *testing.T),
+) {
 	plain := func(_ *Gateway, ln net.Listener) net.Listener { return ln }
 	wrappedInBubble(t, change, plain, test, after...)
 }
@@ -202,7 +204,7 @@ func TestASilentSocketEndsInTheTimeAndForTheReasonOfItsTurn(t *testing.T) {
 		endUnproven: {idleTime, func(t *testing.T, s *timed) { // FirstFrame, whatever it sends but frames
 			s.login(imei)
 			<-time.After(time.Hour)
-			s.send([]byte{0xFF})
+			s.send(append([]byte{0xFF}, response(c12, "")...)) // which says nothing
 		}},
 		endIncomplete: {90 * time.Second, func(t *testing.T, s *timed) {
 			s.login(imei)
