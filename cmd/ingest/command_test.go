@@ -5,7 +5,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,41 +58,35 @@ func TestACommandReachesItsDeviceAndTheAnswerComesBack(t *testing.T) {
 		require.Equal(t, "did getver now\n", stdout)
 	}
 	// counted once the replica knows that Redis has the outcome, possibly later
-	require.Eventually(t, func() bool {
+	two.Await(func() bool {
 		_, metrics := two.Get("/metrics")
 		return strings.Contains(metrics, `ingest_commands_total{status="answered"} 2`) && strings.Contains(metrics, `ingest_commands_outstanding 0`)
-	}, patience, 5*time.Millisecond)
+	})
 
 	code, stdout, stderr := command(t, url, "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout)
 	require.Equal(t, "not_connected: no instance holds 490154203237518\n", stderr)
 
+	// Control characters are escaped, in an answer and in what somebody wrote into the registry.
+	code, stdout, stderr = command(t, url, imei, "\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \\")
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "did "+`\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \`+"\n", stdout)
+	entries := registry.Layout{}.Registry()
+	require.NoError(t, server.Client().HSet(t.Context(), entries, "490154203237518", "\x1b[2J").Err())
+	code, _, stderr = command(t, url, "490154203237518", "getver")
+	require.Equal(t, exitFailed, code)
+	require.Equal(t, `not_connected at \x1b[2J: the instance that the registry names has no heartbeat`+"\n",
+		stderr)
+
 	// An instance that stops leaves nothing; one named wrongly by the registry answers so.
-	require.NoError(t, server.Client().HSet(t.Context(), registry.Layout{}.Registry(), "490154203237518", "ingest-1").Err())
+	require.NoError(t, server.Client().HSet(t.Context(), entries, "490154203237518", "ingest-1").Err())
 	code, _, stderr = command(t, url, "490154203237518", "getver")
 	require.Equal(t, exitFailed, code)
 	require.Equal(t, "not_connected at ingest-1: no socket of the device is here\n", stderr)
 	two.Stop()
 	require.Equal(t, exitOK, two.Ends())
 	one.Await(func() bool { return server.Client().Exists(t.Context(), "commands:outbound:ingest-2").Val() == 0 })
-}
-
-func TestControlCharactersOfAnAnswerAreEscaped(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	p := serving(t, on(server, append(calm, "--instance-id=ingest-1")...)...)
-	p.obedient(imei) // answers with the command's text
-	code, stdout, stderr := command(t, "--redis-url=redis://"+server.Addr(), imei, "\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \\")
-	require.Equal(t, exitOK, code, stderr)
-	require.Equal(t, "did "+`\x1b]0;owned\a\x1b[2J\r\nok \u202eltr \u009b1m \x9b ž \`+"\n", stdout)
-
-	// Likewise text that somebody wrote into the registry.
-	require.NoError(t, server.Client().HSet(t.Context(), registry.Layout{}.Registry(), imei, "\x1b[2J").Err())
-	code, stdout, stderr = command(t, "--redis-url=redis://"+server.Addr(), imei, "getver")
-	require.Equal(t, exitFailed, code)
-	require.Empty(t, stdout)
-	require.Equal(t, `not_connected at \x1b[2J: the instance that the registry names has no heartbeat`+"\n", stderr)
 }
 
 func TestACommandFindsTheNumberOfPartitionsAndWaitsForADeviceThatIsAway(t *testing.T) {
@@ -110,7 +103,7 @@ func TestACommandFindsTheNumberOfPartitionsAndWaitsForADeviceThatIsAway(t *testi
 		_, metrics := p.Get("/metrics")
 		return strings.Contains(metrics, "ingest_commands_waiting 1\n")
 	}
-	require.Eventually(t, func() bool { return waiting(one) && waiting(two) }, patience, 5*time.Millisecond)
+	one.Await(func() bool { return waiting(one) && waiting(two) })
 	two.obedient(imei)
 	require.Equal(t, "did getver\n", <-said)
 	code, _, stderr := command(t, "--redis-url=redis://"+server.Addr(), "--registry-partitions=8", imei, "getver")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
@@ -89,6 +90,14 @@ func (p *running) connect(imei string) *sim.Device {
 	require.NoError(p.T, err)
 	require.True(p.T, accepted)
 	return d
+}
+
+// asking is for a child that serves.
+func asking(t testing.TB, p *process.Process) *running {
+	t.Helper()
+	return &running{
+		&programtest.Program{T: t, HTTP: p.Said("serving HTTP", "addr")}, p.Said("listening for devices", "addr"),
+	}
 }
 
 // closed waits until the device's socket is closed.

@@ -10,9 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
-	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -23,8 +21,7 @@ var calm = []string{"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--janitor-
 // posts requests a change from a replica.
 func posts(t *testing.T, p *process.Process, request string) {
 	t.Helper()
-	r := &running{Program: &programtest.Program{T: t, HTTP: p.Said("serving HTTP", "addr")}}
-	code, body := r.Post("/api/v1/"+request, adminToken)
+	code, body := asking(t, p).Post("/api/v1/"+request, adminToken)
 	require.Equal(t, http.StatusOK, code, body)
 }
 
@@ -40,13 +37,7 @@ func TestALogNamesItsInstanceAndIsCalmWhileOthersComeDieAndGo(t *testing.T) {
 	logtest.Await(t, leader, patience, "lease acquired")
 	other, dies := servingChild(t, args("ingest-2")...), servingChild(t, args("ingest-3")...)
 	for i, p := range []*process.Process{leader, other, dies, dies} {
-		d := sim.New(
-			[]string{"356307042441013", "352093081452251", "350000000000006", "350000000000014"}[i],
-			patience)
-		t.Cleanup(d.Close)
-		accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
-		require.NoError(t, err)
-		require.True(t, accepted)
+		asking(t, p).connect([]string{imei, "352093081452251", "350000000000006", "350000000000014"}[i])
 	}
 	dies.Kill()
 	logtest.Await(t, leader, patience, "pass evicted entries")

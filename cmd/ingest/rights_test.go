@@ -70,7 +70,10 @@ func TestEachDocumentedUserIsEnoughForWhatItIsFor(t *testing.T) {
 		code, body := one.Post("/api/v1/resign", adminToken)
 		require.Equal(t, 200, code, body)
 	}
-	janitor.Await(func() bool { return janitor.state().Janitor.Leading })
+	janitor.Await(func() bool { return janitor.state().Ready && janitor.state().Janitor.Leading })
+	require.Empty(t, janitor.state().Devices.Addr)
+	_, body := janitor.Get("/")
+	require.Contains(t, body, "no device listener")
 	// A dead owner's leftovers, and a command that is too late for it.
 	require.NoError(t, rdb.HSet(ctx, "connections:registry", "1", "ghost").Err())
 	require.NoError(t, rdb.SAdd(ctx, "instances:roster", "ghost").Err())

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -85,15 +82,10 @@ func (o *operator) redisLines(block string) {
 func ofMetrics(t *testing.T, metric string, replicas ...*process.Process) (values []float64) {
 	t.Helper()
 	for _, r := range replicas {
-		resp, err := programtest.Client.Get("http://" + r.Said("serving HTTP", "addr") + "/metrics")
-		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(metric) + ` (.*)$`).FindSubmatch(body)
+		_, body := asking(t, r).Get("/metrics")
+		found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(metric) + ` (.*)$`).FindStringSubmatch(body)
 		require.NotNil(t, found, metric)
-		v, err := strconv.ParseFloat(string(found[1]), 64)
+		v, err := strconv.ParseFloat(found[1], 64)
 		require.NoError(t, err)
 		values = append(values, v)
 	}

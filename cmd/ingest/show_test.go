@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -16,11 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
-	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
-	"github.com/rollcall-redis/rollcall/lease"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // watched is for make demo.
@@ -29,15 +27,13 @@ var watched = flag.Bool("watched", false, "play TestShow at a pace to read along
 // show has replicas of the real program, in processes of their own, and simulated trackers on a
 // Redis that nobody else uses.
 type show struct {
-	t        *testing.T
-	pace     pace
-	clients  *connect.Clients
-	registry *partition.Registry
-	elector  *lease.Elector // never runs; reports the leader
-	fleet    *fleet
-	devices  int
-	began    time.Time
-	all      []*player // ever started
+	t       *testing.T
+	pace    pace
+	clients *connect.Clients
+	fleet   *fleet
+	devices int
+	began   time.Time
+	all     []*player // ever started
 }
 
 type pace struct {
@@ -78,17 +74,12 @@ func TestShow(t *testing.T) {
 			frame: 2 * time.Second, minute: 12 * time.Second, calm: 5 * time.Second,
 		}
 	}
-	s := new(settings)
-	require.NoError(t, s.Redis.Parse(connect.EmbeddedRedis))
+	var target connect.Redis
+	require.NoError(t, target.Parse(connect.EmbeddedRedis))
 	var err error
-	d.clients, err = connect.Open(t.Context(), &s.Redis, time.Second)
+	d.clients, err = connect.Open(t.Context(), &target, time.Second)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.clients.Close() })
-	d.registry, err = s.lookups(t.Context(), d.clients)
-	require.NoError(t, err)
-	key := d.registry.Layout().Lease()
-	d.elector, err = lease.New(lease.Config{Client: d.clients.Control, Key: key, Instance: "show"})
-	require.NoError(t, err)
 
 	for range 3 {
 		d.launch()
@@ -163,8 +154,7 @@ func (d *show) balance() {
 
 func (d *show) endLeader(says string, end func(*process.Process)) {
 	time.Sleep(d.pace.calm)
-	s, err := d.read(d.t.Context())
-	require.NoError(d.t, err)
+	s := d.read()
 	require.NotNil(d.t, s.leader)
 	old := s.leader
 	old.leaving = true
@@ -187,25 +177,17 @@ type state struct {
 	alive   map[string]bool   // heartbeat exists
 }
 
-func (d *show) read(ctx context.Context) (*state, error) {
-	holder, err := d.elector.Holder(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &state{alive: make(map[string]bool)}
-	if s.entries, err = d.clients.Data.HGetAll(ctx, d.registry.Layout().Registry()).Result(); err != nil {
-		return nil, err
-	}
-	owners, err := d.registry.Owners(ctx)
-	for _, o := range owners {
-		s.alive[o.Instance] = o.Live
-	}
-	for _, r := range d.staying() {
-		if r.id == holder.Instance {
+func (d *show) read() *state {
+	ctx, rdb, keys := d.t.Context(), d.clients.Data, registry.Layout{}
+	s := &state{entries: rdb.HGetAll(ctx, keys.Registry()).Val(), alive: make(map[string]bool)}
+	holder, _, _ := strings.Cut(rdb.Get(ctx, keys.Lease()).Val(), "/")
+	for _, r := range d.all {
+		s.alive[r.id] = rdb.Exists(ctx, keys.Heartbeat(r.id)).Val() == 1
+		if r.id == holder && !r.leaving {
 			s.leader = r
 		}
 	}
-	return s, err
+	return s
 }
 
 func (s *state) naming(id string) (n int) {
@@ -253,11 +235,8 @@ func (d *show) await(events ...event) {
 	d.t.Helper()
 	began := time.Now()
 	waittest.Until(d.t, 20*time.Millisecond, func() bool {
-		s, err := d.read(d.t.Context())
+		s := d.read()
 		events = slices.DeleteFunc(events, func(happened event) bool {
-			if err != nil { // one failed read is not a reason to give up
-				return false
-			}
 			says := happened(s)
 			if says != "" {
 				d.say("%s, %.1f s after", says, time.Since(began).Seconds())

@@ -10,24 +10,14 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing/tracetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/teltonika/sim"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
-
-// traced returns the environment of a replica that sends spans.
-func traced(c *tracetest.Collector) []string {
-	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50"}
-}
 
 // tracedChild starts a replica that sends spans and serves devices.
 func tracedChild(t *testing.T, c *tracetest.Collector, args ...string) *process.Process {
 	t.Helper()
-	p := child(t, traced(c),
-		append([]string{"--http-addr=127.0.0.1:0", "--ingest-addr=127.0.0.1:0", "--log-format=json"},
-			args...)...)
-	require.Eventually(t, func() bool { return p.Said("listening for devices", "addr") != "" }, patience,
-		5*time.Millisecond)
-	return p
+	env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50"}
+	return servingWith(t, env, args...)
 }
 
 func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
@@ -38,11 +28,7 @@ func TestSpansShowARegistrationATermItsPassesAndTheirBatches(t *testing.T) {
 		5*time.Millisecond)
 	dies := tracedChild(t, collector, on(server, append(quick, "--instance-id=ingest-2")...)...)
 
-	d := sim.New(imei, patience)
-	t.Cleanup(d.Close)
-	accepted, err := d.Connect(t.Context(), dies.Said("listening for devices", "addr"))
-	require.NoError(t, err)
-	require.True(t, accepted)
+	asking(t, dies).connect(imei)
 	await := func(names ...string) []tracetest.Span {
 		require.Eventually(t, func() bool { return len(collector.Spans(names...)) > 0 }, patience,
 			5*time.Millisecond, names)
@@ -104,11 +90,7 @@ func TestTheSpanOfARegistrationEndsWhenItLands(t *testing.T) {
 	server, collector := redistest.Start(t), tracetest.Start(t)
 	p := tracedChild(t, collector, on(server, quick...)...)
 	server.Stop()
-	d := sim.New(imei, patience)
-	t.Cleanup(d.Close)
-	accepted, err := d.Connect(t.Context(), p.Said("listening for devices", "addr"))
-	require.NoError(t, err)
-	require.True(t, accepted)
+	asking(t, p).connect(imei)
 	require.Empty(t, collector.Spans("registration"))
 	server.Cont()
 	require.Eventually(t, func() bool { return len(collector.Spans("registration")) == 1 }, patience,
