@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,37 +60,33 @@ func TestFailoverOptionsMakeASafeClientThatReadsFromThePrimary(t *testing.T) {
 
 func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(*redis.Options)
-		named  []string
-	}{
-		"retries":              {func(o *redis.Options) { o.MaxRetries = 2 }, []string{"MaxRetries is 2"}},
-		"contexts ignored":     {func(o *redis.Options) { o.ContextTimeoutEnabled = false }, []string{"ContextTimeoutEnabled"}},
-		"no read deadline":     {func(o *redis.Options) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},
-		"long dial":            {func(o *redis.Options) { o.DialTimeout = 5 * time.Second }, []string{"DialTimeout (with DialerRetries) is 5s"}},
-		"many dials":           {func(o *redis.Options) { o.DialerRetries = 3 }, []string{"DialTimeout (with DialerRetries) is 2.9s"}},
-		"long wait for a turn": {func(o *redis.Options) { o.PoolTimeout = time.Second }, []string{"PoolTimeout is 1s, must be shorter than 1s"}},
-		"cache": {
-			func(o *redis.Options) { o.ClientSideCacheConfig = &redis.ClientSideCacheConfig{} },
-			[]string{"client-side caching"},
+	for says, change := range map[string]func(o *redis.Options){
+		"MaxRetries is 2": func(o *redis.Options) { o.MaxRetries = 2 },
+		"ContextTimeoutEnabled": func(o *redis.Options) {
+			o.ContextTimeoutEnabled = false
 		},
-		"a client as it comes": {
-			func(o *redis.Options) { *o = redis.Options{Addr: o.Addr} },
-			[]string{"MaxRetries", "ContextTimeoutEnabled", "DialTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout"},
+		"ReadTimeout is off": func(o *redis.Options) { o.ReadTimeout = -1 },
+		"DialTimeout (with DialerRetries) is 5s": func(o *redis.Options) {
+			o.DialTimeout = 5 * time.Second
+		},
+		"DialTimeout (with DialerRetries) is 2.9s":   func(o *redis.Options) { o.DialerRetries = 3 },
+		"PoolTimeout is 1s, must be shorter than 1s": func(o *redis.Options) { o.PoolTimeout = time.Second },
+		"client-side caching": func(o *redis.Options) {
+			o.ClientSideCacheConfig = &redis.ClientSideCacheConfig{}
+		},
+		"MaxRetries; ContextTimeoutEnabled; DialTimeout; ReadTimeout; WriteTimeout; PoolTimeout": func(o *redis.Options) {
+			*o = redis.Options{Addr: o.Addr}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := Options(&redis.Options{Addr: "127.0.0.1:1"})
-			c.change(o)
-			client := redis.NewClient(o)
-			defer client.Close()
-			err := CheckClient(client, time.Second)
-			require.ErrorIs(t, err, ErrUnsafeClient)
-			for _, part := range c.named {
-				require.ErrorContains(t, err, part)
-			}
-		})
+		o := Options(&redis.Options{Addr: "127.0.0.1:1"})
+		change(o)
+		client := redis.NewClient(o)
+		err := CheckClient(client, time.Second)
+		_ = client.Close()
+		require.ErrorIs(t, err, ErrUnsafeClient)
+		for part := range strings.SplitSeq(says, "; ") {
+			require.ErrorContains(t, err, part)
+		}
 	}
 }
 
@@ -121,35 +118,28 @@ func TestClusterOptionsMakeASafeClientThatSendsNothingTwice(t *testing.T) {
 
 func TestCheckClientNamesEveryUnsafeOptionOfACluster(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(*redis.ClusterOptions)
-		named  []string
-	}{
-		"redirects":         {func(o *redis.ClusterOptions) { o.MaxRedirects = 1 }, []string{"MaxRedirects is 1"}},
-		"retries":           {func(o *redis.ClusterOptions) { o.MaxRetries = 2 }, []string{"MaxRetries is 2"}},
-		"replicas":          {func(o *redis.ClusterOptions) { o.ReadOnly = true }, []string{"ReadOnly"}},
-		"nearest":           {func(o *redis.ClusterOptions) { o.RouteByLatency = true }, []string{"RouteByLatency"}},
-		"any":               {func(o *redis.ClusterOptions) { o.RouteRandomly = true }, []string{"RouteRandomly"}},
-		"looks seldom":      {func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 0 }, []string{"is 1m0s"}},
-		"no read deadline":  {func(o *redis.ClusterOptions) { o.ReadTimeout = -1 }, []string{"ReadTimeout is off"}},
-		"servers in a ring": {func(o *redis.ClusterOptions) { o.ClusterSlots = noSlots }, []string{"ClusterSlots"}},
-		"a client as it comes": {
-			func(o *redis.ClusterOptions) { *o = redis.ClusterOptions{Addrs: o.Addrs} },
-			[]string{"MaxRedirects is 3", "ContextTimeoutEnabled", "DialTimeout", "ReadTimeout", "WriteTimeout"},
+	for says, change := range map[string]func(o *redis.ClusterOptions){
+		"MaxRedirects is 1":  func(o *redis.ClusterOptions) { o.MaxRedirects = 1 },
+		"MaxRetries is 2":    func(o *redis.ClusterOptions) { o.MaxRetries = 2 },
+		"ReadOnly":           func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		"RouteByLatency":     func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+		"RouteRandomly":      func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+		"is 1m0s":            func(o *redis.ClusterOptions) { o.ClusterStateReloadInterval = 0 },
+		"ReadTimeout is off": func(o *redis.ClusterOptions) { o.ReadTimeout = -1 },
+		"ClusterSlots":       func(o *redis.ClusterOptions) { o.ClusterSlots = noSlots },
+		"MaxRedirects is 3; ContextTimeoutEnabled; DialTimeout; ReadTimeout; WriteTimeout": func(o *redis.ClusterOptions) {
+			*o = redis.ClusterOptions{Addrs: o.Addrs}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := ClusterOptions(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-			c.change(o)
-			client := redis.NewClusterClient(o)
-			defer client.Close()
-			err := CheckClient(client, time.Second)
-			require.ErrorIs(t, err, ErrUnsafeClient)
-			for _, part := range c.named {
-				require.ErrorContains(t, err, part)
-			}
-		})
+		o := ClusterOptions(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+		change(o)
+		client := redis.NewClusterClient(o)
+		err := CheckClient(client, time.Second)
+		_ = client.Close()
+		require.ErrorIs(t, err, ErrUnsafeClient)
+		for part := range strings.SplitSeq(says, "; ") {
+			require.ErrorContains(t, err, part)
+		}
 	}
 }
 

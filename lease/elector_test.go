@@ -15,86 +15,81 @@ import (
 )
 
 func TestHolderIsReadInOneRoundTrip(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		c := b.candidate("zone/a")
-		h, err := c.Holder(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, h)
+		holder := func(of *candidate) Holder {
+			h, err := of.Holder(b.Context())
+			require.NoError(b, err)
+			return h
+		}
+		require.Zero(b, holder(c))
 
 		c.run(untilEnd)
 		term := await(b, c.terms)
 		other := b.candidate("b")
-		h, err = other.Holder(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, Holder{Instance: "zone/a", Token: term.Token(), TTL: b.ttl, Epoch: term.Epoch()}, h)
-		require.Equal(t, 1, other.line.count("look"))
+		require.Equal(b, Holder{Instance: "zone/a", Token: term.Token(), TTL: b.ttl, Epoch: term.Epoch()}, holder(other))
+		require.Equal(b, 1, other.line.count("look"))
 
 		for value, instance := range map[string]string{"": "", "by hand": "by hand", "/": "/", "a\x00\n/1": "a\x00\n"} {
-			require.NoError(t, b.admin.Set(t.Context(), b.key, value, 0).Err())
-			h, err = other.Holder(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, instance, h.Instance)
-			require.Negative(t, h.TTL, "it has no expiry")
+			b.writes(value, 0)
+			h := holder(other)
+			require.Equal(b, instance, h.Instance)
+			require.Negative(b, h.TTL, "it has no expiry")
 		}
-		require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
-		require.NoError(t, b.admin.HSet(t.Context(), b.key, "f", "v").Err())
-		h, err = other.Holder(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, mistyped, h.Instance)
-		require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
-		h, err = other.Holder(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, Holder{Epoch: term.Epoch()}, h)
+		require.NoError(b, b.admin.Del(b.Context(), b.key).Err())
+		require.NoError(b, b.admin.HSet(b.Context(), b.key, "f", "v").Err())
+		require.Equal(b, mistyped, holder(other).Instance)
+		require.NoError(b, b.admin.Del(b.Context(), b.key).Err())
+		require.Equal(b, Holder{Epoch: term.Epoch()}, holder(other))
 
 		other.line.breaks(drop)
-		_, err = other.Holder(t.Context())
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err := other.Holder(b.Context())
+		require.ErrorIs(b, err, context.DeadlineExceeded)
 	})
 }
 
 func TestNilFromLeadResignsAndCampaignsAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		c := b.candidate("a").run(func(context.Context, *Term) error { return nil })
 		first := await(b, c.terms)
 		began := time.Now()
 		second := await(b, c.terms)
-		require.GreaterOrEqual(t, time.Since(began), b.ttl/5, "it stood back for a retry interval")
-		require.Less(t, time.Since(began), b.ttl/5+100*time.Millisecond)
-		require.Greater(t, second.Epoch(), first.Epoch())
-		require.NotEqual(t, second.Token(), first.Token())
-		require.False(t, first.Valid())
-		require.ErrorIs(t, context.Cause(first.ctx), ErrResigned)
+		require.GreaterOrEqual(b, time.Since(began), b.ttl/5, "it stood back for a retry interval")
+		require.Less(b, time.Since(began), b.ttl/5+100*time.Millisecond)
+		require.Greater(b, second.Epoch(), first.Epoch())
+		require.NotEqual(b, second.Token(), first.Token())
+		require.False(b, first.Valid())
+		require.ErrorIs(b, context.Cause(first.ctx), ErrResigned)
 	})
 }
 
 func TestErrorFromInterruptedWorkIsNoFailure(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		c := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
 			<-ctx.Done()
 			return errors.New("i/o timeout, as it comes when Redis hangs")
 		})
 		await(b, c.terms)
-		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Second).Err())
+		b.writes("other/1", time.Second)
 		await(b, c.terms) // lost, and won again
-		require.Contains(t, c.log.all(), "led function ended with an error after its term")
-		c.stop()
-		require.NoError(t, await(b, c.ended))
+		require.Contains(b, c.log.all(), "led function ended with an error after its term")
+		c.ends()
 	})
 }
 
 func TestPanicOfLeadReleasesAndGoesOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		c := b.candidate("a")
 		var value any
 		func() {
 			defer func() { value = recover() }()
-			_ = c.Run(t.Context(), func(context.Context, *Term) error { panic("oh") })
+			_ = c.Run(b.Context(), func(context.Context, *Term) error { panic("oh") })
 		}()
 		recovered, ok := value.(*panics.Recovered)
-		require.True(t, ok)
-		require.Equal(t, "oh", recovered.Value)
-		require.Contains(t, string(recovered.Stack), "TestPanicOfLead")
-		require.Empty(t, b.value())
+		require.True(b, ok)
+		require.Equal(b, "oh", recovered.Value)
+		require.Contains(b, string(recovered.Stack), "TestPanicOfLead")
+		require.Empty(b, b.value())
 	})
 }
 
@@ -104,7 +99,7 @@ func TestFailureOfLeadEndsRunAfterTheRelease(t *testing.T) {
 		"Goexit": func(context.Context, *Term) error { runtime.Goexit(); return nil },
 	} {
 		t.Run(says, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
+			inBubble(t, func(b *bench) {
 				c := b.candidate("a")
 				var led []bool
 				c.line.breaksIf(func(cmd redis.Cmder) fault {
@@ -114,42 +109,41 @@ func TestFailureOfLeadEndsRunAfterTheRelease(t *testing.T) {
 					return none
 				})
 				c.run(lead)
-				require.ErrorContains(t, await(b, c.ended), says)
-				require.Equal(t, []bool{false}, led, "its term is over before")
-				require.Empty(t, b.value())
-				require.Equal(t, []Event{Acquired, Released}, c.seen())
+				require.ErrorContains(b, await(b, c.ended), says)
+				require.Equal(b, []bool{false}, led, "its term is over before")
+				require.Empty(b, b.value())
+				require.Equal(b, []Event{Acquired, Released}, c.seen())
 			})
 		})
 	}
 }
 
 func TestEndOfContextReleasesAndRunReturnsNil(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		c := b.candidate("a").run(untilEnd)
-		term := await(b, c.terms)
-		c.stop()
-		require.NoError(t, await(b, c.ended))
-		require.Empty(t, b.value())
-		require.Equal(t, []Event{Acquired, Released}, c.seen())
-		require.ErrorIs(t, context.Cause(term.ctx), context.Canceled)
-		require.False(t, term.Valid())
-		require.False(t, c.leads())
-		require.Equal(t, 1, c.line.count("announce"))
+	inBubble(t, func(b *bench) {
+		c, term := b.leader("a")
+		require.ErrorContains(b, c.Run(b.Context(), untilEnd), "already running")
+		c.ends()
+		require.Empty(b, b.value())
+		require.Equal(b, []Event{Acquired, Released}, c.seen())
+		require.ErrorIs(b, context.Cause(term.ctx), context.Canceled)
+		require.False(b, term.Valid())
+		require.False(b, c.leads())
+		require.Equal(b, 1, c.line.count("announce"))
+		c.run(untilEnd) // consecutive runs are fine
+		await(b, c.terms)
 	})
 }
 
 func TestReleaseWakesTheWaiters(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
+	inBubble(t, func(b *bench) {
+		a, _ := b.leader("a")
 		waiter := b.candidate("b").run(untilEnd)
 		for i := range 6 { // whenever it falls in the waiter's interval, and after long silence
 			time.Sleep(1700 * time.Millisecond << (2 * i))
-			a.stop()
-			require.NoError(t, await(b, a.ended))
+			a.ends()
 			released := time.Now()
 			await(b, waiter.terms)
-			require.LessOrEqual(t, time.Since(released), wakeJitter)
+			require.LessOrEqual(b, time.Since(released), wakeJitter)
 			a, waiter = waiter, b.candidate("c").run(untilEnd)
 		}
 	})
@@ -165,9 +159,8 @@ func TestAReleaseThatWasNotHeardIsFoundByLooking(t *testing.T) {
 	}
 	for name, c := range bounds {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				a := b.candidate("a").run(untilEnd)
-				await(b, a.terms)
+			inBubble(t, func(b *bench) {
+				a, _ := b.leader("a")
 				waiter := b.candidate("b").run(untilEnd)
 				time.Sleep(10 * time.Second)
 				waiter.subscribed.Store(!c.deaf)
@@ -176,46 +169,44 @@ func TestAReleaseThatWasNotHeardIsFoundByLooking(t *testing.T) {
 				a.stop()
 				released := time.Now()
 				await(b, waiter.terms)
-				require.LessOrEqual(t, time.Since(released), c.within(b.ttl))
+				require.LessOrEqual(b, time.Since(released), c.within(b.ttl))
 			})
 		})
 	}
 }
 
 func TestResignedLeaderStandsBack(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		term := await(b, a.terms)
+	inBubble(t, func(b *bench) {
+		a, term := b.leader("a")
 		waiter := b.candidate("b").run(untilEnd)
 		synctest.Wait()
 		for range 10 {
 			a.Resign(0)
-			require.False(t, a.leads(), "at once")
-			require.ErrorIs(t, context.Cause(term.ctx), ErrResigned)
+			require.False(b, a.leads(), "at once")
+			require.ErrorIs(b, context.Cause(term.ctx), ErrResigned)
 			term = await(b, waiter.terms)
 			time.Sleep(20 * time.Second)
-			require.Len(t, a.terms, 0, "it did not win its own release")
+			require.Len(b, a.terms, 0, "it did not win its own release")
 			a, waiter = waiter, a
 		}
 	})
 }
 
 func TestLonelyLeaderStandsBackForAsLongAsItSaid(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
+	inBubble(t, func(b *bench) {
+		a, _ := b.leader("a")
 		a.Resign(10 * time.Minute)
 		a.Resign(time.Minute) // does not shorten it
 		resigned := time.Now()
 		time.Sleep(9 * time.Minute)
 		await(b, a.terms)
-		require.GreaterOrEqual(t, time.Since(resigned), 10*time.Minute)
-		require.Less(t, time.Since(resigned), 10*time.Minute+time.Second)
+		require.GreaterOrEqual(b, time.Since(resigned), 10*time.Minute)
+		require.Less(b, time.Since(resigned), 10*time.Minute+time.Second)
 	})
 }
 
 func TestResignWhileTheLeaseIsBeingWonKeepsTheTermFromBeginning(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		a := b.candidate("a")
 		began := time.Now()
 		a.line.breaksIf(func(cmd redis.Cmder) fault {
@@ -226,22 +217,9 @@ func TestResignWhileTheLeaseIsBeingWonKeepsTheTermFromBeginning(t *testing.T) {
 		})
 		a.run(untilEnd)
 		synctest.Wait()
-		require.Empty(t, b.value())
+		require.Empty(b, b.value())
 		await(b, a.terms)
-		require.GreaterOrEqual(t, time.Since(began), time.Minute)
-	})
-}
-
-func TestSecondRunIsRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		c := b.candidate("a").run(untilEnd)
-		await(b, c.terms)
-		require.ErrorContains(t, c.Run(t.Context(), untilEnd), "already running")
-		c.stop()
-		require.NoError(t, await(b, c.ended))
-
-		c.run(untilEnd) // consecutive runs are fine
-		await(b, c.terms)
+		require.GreaterOrEqual(b, time.Since(began), time.Minute)
 	})
 }
 
@@ -312,12 +290,12 @@ func (expired) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 func TestALeaseThatExpiresWhileItIsReadIsHeldByNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		a := b.candidate("a")
 		a.client.AddHook(expired{&line{}})
-		require.NoError(t, b.admin.Set(t.Context(), b.key, "other/1", time.Minute).Err())
-		h, err := a.Holder(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, h)
+		b.writes("other/1", time.Minute)
+		h, err := a.Holder(b.Context())
+		require.NoError(b, err)
+		require.Zero(b, h)
 	})
 }

@@ -12,200 +12,184 @@ import (
 )
 
 func TestTermEndsBeforeTheLeaseCanExpireWhenRedisHangs(t *testing.T) {
-	for name, f := range map[string]fault{
+	rows(t, map[string]fault{
 		"requests do not arrive":               drop,
 		"replies do not come":                  mute,
 		"calls do not even heed their context": stuck,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				judged := make(chan struct{})
-				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
-					<-ctx.Done()
-					<-judged // everything after this is a release
-					return nil
-				})
-				t.Cleanup(a.line.mend)
-				term := await(b, a.terms)
-				time.Sleep(time.Minute) // renewed since
-				a.line.breaks(f)
-				broken := time.Now()
-				await(b, term.ctx.Done())
-				require.Equal(t, term.Token(), b.value(), "it still stands")
-				left := b.admin.PTTL(t.Context(), b.key).Val()
-				require.GreaterOrEqual(t, left, b.ttl/10)
-				close(judged)
-				require.False(t, term.Valid())
-				require.False(t, a.leads())
-				require.GreaterOrEqual(t, time.Since(broken), b.ttl/2, "it was not given up early")
-				require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
-				require.ErrorContains(t, context.Cause(term.ctx), "not renewed for 13.5s")
-				if f != stuck {
-					require.ErrorIs(t, context.Cause(term.ctx), context.DeadlineExceeded, "and why")
-				}
-
-				other := b.candidate("b").run(untilEnd)
-				await(b, other.terms)
-				require.Less(t, time.Since(broken), 2*b.ttl)
-				synctest.Wait()
-				require.Len(t, a.terms, 0)
-				a.line.mend()
-				time.Sleep(time.Minute)
-				require.True(t, other.leads(), "the old leader's late requests change nothing")
-				require.False(t, a.leads())
-				require.Equal(t, []Event{Acquired, Lost}, a.seen())
-			})
+	}, func(b *bench, f fault) {
+		judged := make(chan struct{})
+		a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			<-judged // everything after this is a release
+			return nil
 		})
-	}
+		b.Cleanup(a.line.mend)
+		term := await(b, a.terms)
+		time.Sleep(time.Minute) // renewed since
+		a.line.breaks(f)
+		broken := time.Now()
+		await(b, term.ctx.Done())
+		require.Equal(b, term.Token(), b.value(), "it still stands")
+		left := b.admin.PTTL(b.Context(), b.key).Val()
+		require.GreaterOrEqual(b, left, b.ttl/10)
+		close(judged)
+		require.False(b, term.Valid())
+		require.False(b, a.leads())
+		require.GreaterOrEqual(b, time.Since(broken), b.ttl/2, "it was not given up early")
+		require.ErrorIs(b, context.Cause(term.ctx), ErrLost)
+		require.ErrorContains(b, context.Cause(term.ctx), "not renewed for 13.5s")
+		if f != stuck {
+			require.ErrorIs(b, context.Cause(term.ctx), context.DeadlineExceeded, "and why")
+		}
+
+		other, _ := b.leader("b")
+		require.Less(b, time.Since(broken), 2*b.ttl)
+		synctest.Wait()
+		require.Len(b, a.terms, 0)
+		a.line.mend()
+		time.Sleep(time.Minute)
+		require.True(b, other.leads(), "the old leader's late requests change nothing")
+		require.False(b, a.leads())
+		require.Equal(b, []Event{Acquired, Lost}, a.seen())
+	})
 }
 
 func TestATermOutlivesItsRenewals(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		term := await(b, a.terms)
+	inBubble(t, func(b *bench) {
+		a, term := b.leader("a")
 		time.Sleep(10*b.ttl + time.Second)
-		require.True(t, term.Valid())
-		require.NoError(t, term.ctx.Err())
-		require.Equal(t, term.Token(), b.value())
-		require.Equal(t, 30, a.line.count("extend"), "one each third of a TTL")
-		require.Equal(t, []Event{Acquired}, a.seen())
+		require.True(b, term.Valid())
+		require.NoError(b, term.ctx.Err())
+		require.Equal(b, term.Token(), b.value())
+		require.Equal(b, 30, a.line.count("extend"), "one each third of a TTL")
+		require.Equal(b, []Event{Acquired}, a.seen())
 	})
 }
 
 // A process that was stopped for longer than its trust finds a renewal due before its alarm fires.
 func TestARenewalThatIsDueAfterTheTrustHasEndedIsNotSentAndTheTermIsLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		a := b.candidate("a")
 		l := newLock(a.client, b.key, "a", a.times)
-		require.NoError(t, l.acquire(t.Context(), time.Second))
-		term := newTerm(t.Context(), a.Elector, l, trustWindow{since: time.Now(), times: a.times}, 1)
+		require.NoError(b, l.acquire(b.Context(), time.Second))
+		term := newTerm(b.Context(), a.Elector, l, trustWindow{since: time.Now(), times: a.times}, 1)
 		defer term.close()
-		require.True(t, a.renew(term))
-		require.Equal(t, b.ttl-b.ttl/10, term.Remaining())
+		require.True(b, a.renew(term))
+		require.Equal(b, b.ttl-b.ttl/10, term.Remaining())
 		sent := a.line.count("extend")
 		term.alarm.Stop()
 		time.Sleep(b.ttl)
-		require.False(t, a.renew(term))
-		require.Equal(t, sent, a.line.count("extend"))
-		require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
-		require.ErrorContains(t, context.Cause(term.ctx), "not renewed for 15s")
-		require.True(t, term.lost())
+		require.False(b, a.renew(term))
+		require.Equal(b, sent, a.line.count("extend"))
+		require.ErrorIs(b, context.Cause(term.ctx), ErrLost)
+		require.ErrorContains(b, context.Cause(term.ctx), "not renewed for 15s")
+		require.True(b, term.lost())
 	})
 }
 
 func TestLostReplyOfARenewalDoesNotEndTheTerm(t *testing.T) {
 	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				a := b.candidate("a").run(untilEnd)
-				term := await(b, a.terms)
+			inBubble(t, func(b *bench) {
+				a, term := b.leader("a")
 				for range 10 {
 					time.Sleep(time.Minute)
 					a.line.breaksOnce("extend", f)
 				}
 				time.Sleep(20 * b.ttl)
-				require.True(t, term.Valid())
-				require.Equal(t, []Event{Acquired}, a.seen())
+				require.True(b, term.Valid())
+				require.Equal(b, []Event{Acquired}, a.seen())
 			})
 		})
 	}
 }
 
 func TestRenewalThatIsAnsweredTakenEndsTheTermAtOnce(t *testing.T) {
-	for name, value := range map[string]string{
+	rows(t, map[string]string{
 		"another holds it":                   "other/1",
 		"the same instance, in a later life": "a/ANOTHERTOKEN",
 		"nobody holds it":                    "",
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				a := b.candidate("a").run(untilEnd)
-				term := await(b, a.terms)
-				time.Sleep(time.Minute + time.Millisecond)
-				if value == "" {
-					require.NoError(t, b.admin.Del(t.Context(), b.key).Err())
-				} else {
-					require.NoError(t, b.admin.Set(t.Context(), b.key, value, 8*time.Second).Err())
-				}
-				taken := time.Now()
-				await(b, term.ctx.Done())
-				require.LessOrEqual(t, time.Since(taken), b.ttl/3, "with the next renewal")
-				require.ErrorIs(t, context.Cause(term.ctx), ErrLost)
-				require.ErrorIs(t, context.Cause(term.ctx), errNotMine)
-				require.NotEqual(t, term.Token(), b.value())
-				again := await(b, a.terms)
-				require.NotEqual(t, term.Token(), again.Token(), "a term that was interrupted does not go on")
-				require.Greater(t, again.Epoch(), term.Epoch())
-				require.Equal(t, []Event{Acquired, Lost, Acquired}, a.seen())
-				require.Zero(t, a.line.count("release"), "there is nothing of its own")
-				if value != "" {
-					require.GreaterOrEqual(t, time.Since(taken), 8*time.Second, "the other's lease was not touched")
-				}
-			})
-		})
-	}
+	}, func(b *bench, value string) {
+		a, term := b.leader("a")
+		time.Sleep(time.Minute + time.Millisecond)
+		if value == "" {
+			require.NoError(b, b.admin.Del(b.Context(), b.key).Err())
+		} else {
+			b.writes(value, 8*time.Second)
+		}
+		taken := time.Now()
+		await(b, term.ctx.Done())
+		require.LessOrEqual(b, time.Since(taken), b.ttl/3, "with the next renewal")
+		require.ErrorIs(b, context.Cause(term.ctx), ErrLost)
+		require.ErrorIs(b, context.Cause(term.ctx), errNotMine)
+		require.NotEqual(b, term.Token(), b.value())
+		again := await(b, a.terms)
+		require.NotEqual(b, term.Token(), again.Token(), "a term that was interrupted does not go on")
+		require.Greater(b, again.Epoch(), term.Epoch())
+		require.Equal(b, []Event{Acquired, Lost, Acquired}, a.seen())
+		require.Zero(b, a.line.count("release"), "there is nothing of its own")
+		if value != "" {
+			require.GreaterOrEqual(b, time.Since(taken), 8*time.Second, "the other's lease was not touched")
+		}
+	})
 }
 
 func TestLeaseIsHeldUntilTheWorkIsBack(t *testing.T) {
-	for name, leave := range map[string]func(*candidate){
+	rows(t, map[string]func(*candidate){
 		"resigned": func(c *candidate) { c.Resign(0) },
 		"stopped":  func(c *candidate) { c.stop() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				var back time.Time
-				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
-					<-ctx.Done()
-					time.Sleep(14 * time.Second) // nearly a TTL
-					back = time.Now()
-					return nil
-				})
-				term := await(b, a.terms)
-				other := b.candidate("b").run(untilEnd)
-				time.Sleep(4 * time.Second) // the lease is not fresh
-				leave(a)
-				require.False(t, a.leads(), "its work is called off")
-				for range 13 {
-					time.Sleep(time.Second)
-					require.Equal(t, term.Token(), b.value())
-					require.Greater(t, b.admin.PTTL(t.Context(), b.key).Val(), b.ttl/2)
-				}
-				await(b, other.terms)
-				require.False(t, back.IsZero())
-				require.LessOrEqual(t, time.Since(back), wakeJitter)
-				require.Equal(t, []Event{Acquired, Released}, a.seen())
-			})
+	}, func(b *bench, leave func(*candidate)) {
+		var back time.Time
+		a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			time.Sleep(14 * time.Second) // nearly a TTL
+			back = time.Now()
+			return nil
 		})
-	}
+		term := await(b, a.terms)
+		other := b.candidate("b").run(untilEnd)
+		time.Sleep(4 * time.Second) // the lease is not fresh
+		leave(a)
+		require.False(b, a.leads(), "its work is called off")
+		for range 13 {
+			time.Sleep(time.Second)
+			require.Equal(b, term.Token(), b.value())
+			require.Greater(b, b.admin.PTTL(b.Context(), b.key).Val(), b.ttl/2)
+		}
+		await(b, other.terms)
+		require.False(b, back.IsZero())
+		require.LessOrEqual(b, time.Since(back), wakeJitter)
+		require.Equal(b, []Event{Acquired, Released}, a.seen())
+	})
 }
 
 func TestWorkThatDoesNotEndLosesTheLease(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		free, let := context.WithCancel(context.WithoutCancel(t.Context()))
+	inBubble(t, func(b *bench) {
+		free, let := context.WithCancel(context.WithoutCancel(b.Context()))
 		a := b.candidate("a").run(func(context.Context, *Term) error { <-free.Done(); return nil })
-		t.Cleanup(let)
+		b.Cleanup(let)
 		await(b, a.terms)
 		other := b.candidate("b").run(untilEnd)
 		time.Sleep(time.Second)
 		a.stop()
 		stopped := time.Now()
 		term := await(b, other.terms)
-		require.LessOrEqual(t, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
-		require.Contains(t, a.log.all(), "led function outlives its term; letting the lease expire")
-		require.Zero(t, a.log.count(slog.LevelError))
+		require.LessOrEqual(b, time.Since(stopped), 2*b.ttl+wakeJitter, "held for a TTL, lapsed after another")
+		require.Contains(b, a.log.all(), "led function outlives its term; letting the lease expire")
+		require.Zero(b, a.log.count(slog.LevelError))
 		time.Sleep(20 * b.ttl)
-		require.Empty(t, a.ended, "Run does not leave it behind")
-		require.Equal(t, 1, a.log.count(slog.LevelError), "somebody has to look after it")
+		require.Empty(b, a.ended, "Run does not leave it behind")
+		require.Equal(b, 1, a.log.count(slog.LevelError), "somebody has to look after it")
 		let()
-		require.NoError(t, await(b, a.ended))
-		require.Equal(t, term.Token(), b.value(), "the successor's lease is untouched")
-		require.Equal(t, []Event{Acquired, Lost}, a.seen())
+		require.NoError(b, await(b, a.ended))
+		require.Equal(b, term.Token(), b.value(), "the successor's lease is untouched")
+		require.Equal(b, []Event{Acquired, Lost}, a.seen())
 	})
 }
 
 // Work on a stalled Redis ends by its calls' own deadlines, some time after its term.
 func TestAStallOfRedisIsToldInFewLinesAndNoneIsAnError(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
 			<-ctx.Done()
 			time.Sleep(40 * time.Second)
@@ -217,24 +201,22 @@ func TestAStallOfRedisIsToldInFewLinesAndNoneIsAnError(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		a.line.mend()
 		await(b, a.terms)
-		require.Zero(t, a.log.count(slog.LevelError))
-		require.Equal(t, 1, a.log.count(slog.LevelWarn), "the lease is lost")
-		require.LessOrEqual(t, a.log.count(slog.LevelInfo), 6)
+		require.Zero(b, a.log.count(slog.LevelError))
+		require.Equal(b, 1, a.log.count(slog.LevelWarn), "the lease is lost")
+		require.LessOrEqual(b, a.log.count(slog.LevelInfo), 6)
 	})
 }
 
 func TestLostReplyOfAReleaseIsAskedAgain(t *testing.T) {
 	for name, f := range map[string]fault{"it happened": mute, "it did not": drop} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				a := b.candidate("a").run(untilEnd)
-				await(b, a.terms)
+			inBubble(t, func(b *bench) {
+				a, _ := b.leader("a")
 				a.line.breaksOnce("release", f)
-				a.stop()
-				require.NoError(t, await(b, a.ended))
-				require.Empty(t, b.value())
-				require.Equal(t, []Event{Acquired, Released}, a.seen())
-				require.Equal(t, 1, a.line.count("announce"))
+				a.ends()
+				require.Empty(b, b.value())
+				require.Equal(b, []Event{Acquired, Released}, a.seen())
+				require.Equal(b, 1, a.line.count("announce"))
 			})
 		})
 	}

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // bench is a server in a bubble, with the test's lease.
 type bench struct {
-	t     *testing.T
+	*testing.T
 	opts  *redis.Options
 	admin *redis.Client // its own connection, never broken
 	key   string
@@ -31,16 +31,16 @@ type bench struct {
 }
 
 // inBubble runs f against a fresh server with a virtual clock.
-func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
+func inBubble(t *testing.T, f func(b *bench)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f(t, newBench(t, redistest.Fake(t), "janitor:leader", 15*time.Second))
+		f(newBench(t, redistest.Fake(t), "janitor:leader", 15*time.Second))
 	})
 }
 
 func newBench(t *testing.T, o *redis.Options, key string, ttl time.Duration) *bench {
-	b := &bench{t: t, opts: o, admin: redis.NewClient(o), key: key, ttl: ttl, patience: 20 * ttl}
+	b := &bench{T: t, opts: o, admin: redis.NewClient(o), key: key, ttl: ttl, patience: 20 * ttl}
 	if o.Dialer == nil { // outside the bubble
 		b.patience = min(b.patience, 30*time.Second)
 	}
@@ -54,19 +54,19 @@ func newBench(t *testing.T, o *redis.Options, key string, ttl time.Duration) *be
 }
 
 func (b *bench) value() string {
-	v, err := b.admin.Get(b.t.Context(), b.key).Result()
+	v, err := b.admin.Get(b.Context(), b.key).Result()
 	if err != redis.Nil {
-		require.NoError(b.t, err)
+		require.NoError(b, err)
 	}
 	return v
 }
 
 func await[T any](b *bench, c <-chan T) (v T) {
-	b.t.Helper()
+	b.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(b.patience):
-		require.FailNow(b.t, "nothing comes")
+		require.FailNow(b, "nothing comes")
 	}
 	return v
 }
@@ -74,7 +74,7 @@ func await[T any](b *bench, c <-chan T) (v T) {
 // candidate is an elector with a breakable line, and its history.
 type candidate struct {
 	*Elector
-	t    *testing.T
+	b    *bench
 	line *line
 	log  *records
 
@@ -87,7 +87,7 @@ type candidate struct {
 
 func (b *bench) candidate(instance string) *candidate {
 	c := &candidate{
-		t: b.t, line: &line{}, log: &records{},
+		b: b, line: &line{}, log: &records{},
 		terms: make(chan *Term, 1000),
 		ended: make(chan error, 1),
 	}
@@ -98,7 +98,7 @@ func (b *bench) candidate(instance string) *candidate {
 	}
 	client := redis.NewClient(o)
 	client.AddHook(c.line)
-	b.t.Cleanup(func() { require.NoError(b.t, client.Close()) })
+	b.Cleanup(func() { require.NoError(b, client.Close()) })
 	e, err := New(Config{
 		Client: client, Key: b.key, Instance: instance, TTL: b.ttl,
 		Logger: slog.New(c.log),
@@ -108,14 +108,42 @@ func (b *bench) candidate(instance string) *candidate {
 			c.events = append(c.events, ev)
 		},
 	})
-	require.NoError(b.t, err)
+	require.NoError(b, err)
 	c.Elector = e
 	return c
 }
 
+// leader returns a candidate that leads, and its term.
+func (b *bench) leader(instance string) (*candidate, *Term) {
+	b.Helper()
+	c := b.candidate(instance).run(untilEnd)
+	return c, await(b, c.terms)
+}
+
+// writes has the lease's key hold something.
+func (b *bench) writes(value string, ttl time.Duration) {
+	require.NoError(b, b.admin.Set(b.Context(), b.key, value, ttl).Err())
+}
+
+// ends stops a candidate, and waits.
+func (c *candidate) ends() {
+	c.b.Helper()
+	c.stop()
+	require.NoError(c.b, await(c.b, c.ended))
+}
+
+// rows runs f for each row in a bubble of its own.
+func rows[C any](t *testing.T, all map[string]C, f func(b *bench, c C)) {
+	t.Helper()
+	t.Parallel()
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) { inBubble(t, func(b *bench) { f(b, c) }) })
+	}
+}
+
 // run starts Run; the end of the test stops it and waits.
 func (c *candidate) run(lead func(context.Context, *Term) error) *candidate {
-	ctx, cancel := context.WithCancel(c.t.Context())
+	ctx, cancel := context.WithCancel(c.b.Context())
 	c.stop = cancel
 	back := make(chan struct{})
 	go func() {
@@ -125,7 +153,7 @@ func (c *candidate) run(lead func(context.Context, *Term) error) *candidate {
 			return lead(ctx, t)
 		})
 	}()
-	c.t.Cleanup(func() {
+	c.b.Cleanup(func() {
 		cancel()
 		<-back
 	})

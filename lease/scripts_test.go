@@ -18,6 +18,7 @@ func TestEpochScript(t *testing.T) {
 		t.Parallel()
 		ctx := t.Context()
 		lease, epoch, aside := w.Prefix+"leader", w.Prefix+"leader:epoch", w.Prefix+"leader:aside:1"
+		do := func(args ...any) { t.Helper(); require.NoError(t, w.Client.Do(ctx, args...).Err()) }
 		damage := ""
 		draw := func(token string, above uint64) (string, error) {
 			out, err := epochScript.Run(ctx, w.Client, []string{lease, epoch, aside}, token, above).StringSlice()
@@ -35,7 +36,7 @@ func TestEpochScript(t *testing.T) {
 
 		_, err := draw("a/1", 0)
 		require.ErrorIs(t, err, redis.Nil, "nobody holds it")
-		require.NoError(t, w.Client.Set(ctx, lease, "a/1", time.Minute).Err())
+		do("SET", lease, "a/1", "EX", 60)
 		_, err = draw("a/2", 0)
 		require.ErrorIs(t, err, redis.Nil, "another holds it")
 		require.Zero(t, w.Client.Exists(ctx, epoch).Val(), "nothing is written")
@@ -59,7 +60,7 @@ func TestEpochScript(t *testing.T) {
 			{"it is higher than the previous one, though the clock is behind", ahead, 0, ahead + 1},
 			{"than the highest met, though the stored one is lower", ahead, ahead + 7, ahead + 8},
 		} {
-			require.NoError(t, w.Client.Set(ctx, epoch, c.stored, 0).Err())
+			do("SET", epoch, c.stored)
 			got, err := draw("a/1", c.above)
 			require.NoError(t, err, c.says)
 			require.Equal(t, strconv.FormatUint(c.want, 10), got, c.says)
@@ -73,7 +74,7 @@ func TestEpochScript(t *testing.T) {
 			"9007199254740992", "", "-5", "nan", "1e300", "0x7fffffff", strings.Repeat("9", 400),
 			strconv.FormatUint(now()+400*864e8, 10),
 		} {
-			require.NoError(t, w.Client.Set(ctx, epoch, stored, 0).Err())
+			do("SET", epoch, stored)
 			before := now()
 			got, err := draw("a/1", 0)
 			require.NoError(t, err, stored)
@@ -83,24 +84,24 @@ func TestEpochScript(t *testing.T) {
 			require.LessOrEqual(t, n, now(), stored)
 			require.Equal(t, stored[:min(200, len(stored))], damage)
 		}
-		require.NoError(t, w.Client.Set(ctx, epoch, now()+360*864e8, 0).Err())
+		do("SET", epoch, now()+360*864e8)
 		high := w.Client.Get(ctx, epoch).Val()
 		got, err := draw("a/1", 1<<53)
 		require.NoError(t, err)
 		require.Greater(t, got, high, "what is remembered is damage, and what is stored is not")
-		require.NoError(t, w.Client.Del(ctx, epoch).Err())
-		require.NoError(t, w.Client.RPush(ctx, epoch, "x").Err())
+		do("DEL", epoch)
+		do("RPUSH", epoch, "x")
 		_, err = draw("a/1", 0)
 		require.NoError(t, err)
 		require.Equal(t, "a key of another type, now "+aside, damage)
 		require.Equal(t, "list", w.Client.Type(ctx, aside).Val(), "it may be somebody's")
-		require.NoError(t, w.Client.Del(ctx, epoch).Err())
-		require.NoError(t, w.Client.RPush(ctx, epoch, "another").Err())
+		do("DEL", epoch)
+		do("RPUSH", epoch, "another")
 		_, err = draw("a/1", 0)
 		require.ErrorContains(t, err, "epoch is a key of another type")
 		require.Equal(t, []string{"x"}, w.Client.LRange(ctx, aside, 0, -1).Val(), "nothing is overwritten")
-		require.NoError(t, w.Client.Del(ctx, lease).Err())
-		require.NoError(t, w.Client.RPush(ctx, lease, "a/1").Err())
+		do("DEL", lease)
+		do("RPUSH", lease, "a/1")
 		_, err = draw("a/1", 0)
 		require.ErrorIs(t, err, redis.Nil, "a list is nobody's lease")
 	})
@@ -111,9 +112,13 @@ func TestCapScript(t *testing.T) {
 	const ttl = 15 * time.Second
 	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
 		t.Parallel()
-		run := func(key, seen string) (int, error) {
+		do := func(args ...any) { t.Helper(); require.NoError(t, w.Client.Do(t.Context(), args...).Err()) }
+		caps := func(want int, key, seen string) {
+			t.Helper()
 			keys := []string{key, key + ":aside"}
-			return capScript.Run(t.Context(), w.Client, keys, seen, ttl.Milliseconds(), mistyped, longest).Int()
+			got, err := capScript.Run(t.Context(), w.Client, keys, seen, ttl.Milliseconds(), mistyped, longest).Int()
+			require.NoError(t, err, key)
+			require.Equal(t, want, got, key)
 		}
 		for name, c := range map[string]struct {
 			value  string
@@ -129,9 +134,7 @@ func TestCapScript(t *testing.T) {
 			lease := w.Prefix + name
 			require.NoError(t, w.Client.Set(t.Context(), lease, c.value, c.expiry).Err())
 			before := w.Client.PTTL(t.Context(), lease).Val()
-			got, err := run(lease, "a/1")
-			require.NoError(t, err, name)
-			require.Equal(t, c.want, got, name)
+			caps(c.want, lease, "a/1")
 			after := w.Client.PTTL(t.Context(), lease).Val()
 			if c.want == 1 {
 				require.InDelta(t, ttl, after, float64(5*time.Second), name)
@@ -139,31 +142,21 @@ func TestCapScript(t *testing.T) {
 				require.LessOrEqual(t, after, before, name)
 			}
 		}
-		got, err := run(w.Prefix+"free", "")
-		require.NoError(t, err)
-		require.Zero(t, got)
+		caps(0, w.Prefix+"free", "")
 
 		// What is longer than what is read of it.
 		long := w.Prefix + "long"
-		require.NoError(t, w.Client.Set(t.Context(), long, strings.Repeat("x", 2*longest), 0).Err())
-		got, err = run(long, strings.Repeat("x", longest))
-		require.NoError(t, err)
-		require.Equal(t, 1, got)
+		do("SET", long, strings.Repeat("x", 2*longest))
+		caps(1, long, strings.Repeat("x", longest))
 
 		// A key of another type, with an expiry or without, is renamed, and never over another one.
 		list := w.Prefix + "list"
-		require.NoError(t, w.Client.RPush(t.Context(), list, "x").Err())
-		got, err = run(list, "a/1")
-		require.NoError(t, err)
-		require.Zero(t, got, "another value was seen")
-		got, err = run(list, mistyped)
-		require.NoError(t, err)
-		require.Equal(t, 2, got)
+		do("RPUSH", list, "x")
+		caps(0, list, "a/1") // another value was seen
+		caps(2, list, mistyped)
 		require.EqualValues(t, -1, w.Client.PTTL(t.Context(), list+":aside").Val())
-		require.NoError(t, w.Client.RPush(t.Context(), list, "y").Err())
-		got, err = run(list, mistyped)
-		require.NoError(t, err)
-		require.Zero(t, got)
+		do("RPUSH", list, "y")
+		caps(0, list, mistyped)
 		require.Equal(t, []string{"x"}, w.Client.LRange(t.Context(), list+":aside", 0, -1).Val())
 		require.Equal(t, []string{"y"}, w.Client.LRange(t.Context(), list, 0, -1).Val())
 	})

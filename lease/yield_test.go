@@ -25,9 +25,8 @@ func TestWhoYieldsForLongestLeadsWithinTwoTTLsWhenAllOthersDied(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		for moment := range 10 {
 			t.Run(fmt.Sprintf("deaf=%v/%d", deaf, moment), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bench) {
-					first := b.candidate("a").run(untilEnd)
-					await(b, first.terms)
+				inBubble(t, func(b *bench) {
+					first, _ := b.leader("a")
 					time.Sleep(time.Second + time.Duration(moment)*b.ttl/30)
 					last := b.yielding("last", time.Hour)
 					time.Sleep(10*b.ttl + time.Duration(moment)*b.ttl/10)
@@ -35,7 +34,7 @@ func TestWhoYieldsForLongestLeadsWithinTwoTTLsWhenAllOthersDied(t *testing.T) {
 					first.line.breaks(gone)
 					died := time.Now()
 					await(b, last.terms)
-					require.Less(t, time.Since(died), 2*b.ttl)
+					require.Less(b, time.Since(died), 2*b.ttl)
 				})
 			})
 		}
@@ -43,13 +42,12 @@ func TestWhoYieldsForLongestLeadsWithinTwoTTLsWhenAllOthersDied(t *testing.T) {
 }
 
 func TestWhoYieldsComesThatMuchLater(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
+	inBubble(t, func(b *bench) {
 		const later = 4 * time.Second
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
+		a, _ := b.leader("a")
 		other := b.yielding("other", later)
 		time.Sleep(20 * b.ttl)
-		require.InDelta(t, 20*b.ttl/(b.ttl*5/6+later), other.line.count("look"), 4, "and looks as much less often")
+		require.InDelta(b, 20*b.ttl/(b.ttl*5/6+later), other.line.count("look"), 4, "and looks as much less often")
 		for _, expires := range []bool{false, true} {
 			next := b.candidate("next").run(untilEnd)
 			synctest.Wait()
@@ -58,40 +56,39 @@ func TestWhoYieldsComesThatMuchLater(t *testing.T) {
 			}
 			a.stop()
 			await(b, next.terms)
-			require.False(t, other.leads())
+			require.False(b, other.leads())
 			a = next
 		}
 		a.stop()
 		released := time.Now()
 		await(b, other.terms)
-		require.InDelta(t, later+wakeJitter/2, time.Since(released), float64(wakeJitter/2))
+		require.InDelta(b, later+wakeJitter/2, time.Since(released), float64(wakeJitter/2))
 	})
 }
 
 // A reading in somebody's pipeline is as good as an own look.
 func TestWhoYieldsAndSeesTheLeaseHeldNeedNotLook(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
+	inBubble(t, func(b *bench) {
+		a, _ := b.leader("a")
 		other := b.yielding("other", b.ttl/2)
 		time.Sleep(b.ttl)
 		looks := other.line.count("look")
 		see := func(c *candidate) {
 			pipe := c.client.Pipeline()
-			holder := c.HolderIn(t.Context(), pipe)
-			h, err := holder(together.Exec(t.Context(), pipe))
-			require.NoError(t, err)
-			require.Equal(t, h.Instance == "a", a.leads())
+			holder := c.HolderIn(b.Context(), pipe)
+			h, err := holder(together.Exec(b.Context(), pipe))
+			require.NoError(b, err)
+			require.Equal(b, h.Instance == "a", a.leads())
 		}
 		for range 20 {
 			see(other)
 			time.Sleep(b.ttl)
 		}
-		require.Equal(t, looks+20, other.line.count("look"))
+		require.Equal(b, looks+20, other.line.count("look"))
 		a.line.breaks(gone)
 		died := time.Now()
 		await(b, other.terms)
-		require.Less(t, time.Since(died), 2*b.ttl)
+		require.Less(b, time.Since(died), 2*b.ttl)
 
 		see(other) // its own
 		a.stop()
@@ -99,7 +96,7 @@ func TestWhoYieldsAndSeesTheLeaseHeldNeedNotLook(t *testing.T) {
 		synctest.Wait()
 		resigned := time.Now()
 		await(b, other.terms)
-		require.Less(t, time.Since(resigned), b.ttl)
+		require.Less(b, time.Since(resigned), b.ttl)
 	})
 }
 
@@ -117,38 +114,33 @@ func TestNobodyYieldsForMoreThanTwoThirdsOfATTL(t *testing.T) {
 // An elector that resigned for a TTL does not win before one that yields, however late its work
 // ends (in percent of a TTL).
 func TestWhoseWorkEndsLateCoolsDownFromTheReleaseOn(t *testing.T) {
-	for _, share := range []time.Duration{0, 30, 90} {
-		t.Run(fmt.Sprint(int(share)), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bench) {
-				work := share * b.ttl / 100
-				a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
-					<-ctx.Done()
-					time.Sleep(work)
-					return nil
-				})
-				await(b, a.terms)
-				other := b.yielding("b", time.Hour)
-				time.Sleep(b.ttl)
-				a.Resign(b.ttl)
-				time.Sleep(work + 2*b.ttl)
-				require.True(t, other.leads())
-				require.Empty(t, a.terms)
-			})
+	rows(t, map[string]time.Duration{"0": 0, "30": 30, "90": 90}, func(b *bench, share time.Duration) {
+		work := share * b.ttl / 100
+		a := b.candidate("a").run(func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			time.Sleep(work)
+			return nil
 		})
-	}
+		await(b, a.terms)
+		other := b.yielding("b", time.Hour)
+		time.Sleep(b.ttl)
+		a.Resign(b.ttl)
+		time.Sleep(work + 2*b.ttl)
+		require.True(b, other.leads())
+		require.Empty(b, a.terms)
+	})
 }
 
 // A leader that resigned may have led on a former primary: its connections are closed, so it dials
 // anew, by name.
 func TestWhoGaveUpItsTermDialsAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bench) {
-		a := b.candidate("a").run(untilEnd)
-		await(b, a.terms)
+	inBubble(t, func(b *bench) {
+		a, _ := b.leader("a")
 		idle := func() uint32 { return a.client.(*redis.Client).PoolStats().IdleConns }
-		require.Positive(t, idle())
+		require.Positive(b, idle())
 		a.Resign(b.ttl)
 		time.Sleep(time.Second)
-		require.Zero(t, idle())
+		require.Zero(b, idle())
 	})
 }
 

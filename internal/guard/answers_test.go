@@ -30,63 +30,62 @@ func TestTheKeysHaveTheNamesThatOthersRead(t *testing.T) {
 
 func TestAnAnswerOfTheGuardThatMakesNoSenseIsAnError(t *testing.T) {
 	t.Parallel()
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		g := &redistest.Garbled{}
 		s.AddHook(redistest.Intercept(g.Meets))
 		for _, change := range redistest.Garblings(5) {
 			g.Set(change)
-			_, err := s.guard.Do(t.Context(), s.batch(1))
-			require.ErrorContains(t, err, "unexpected answer")
+			_, err := s.guard.Do(s.Context(), s.batch(1))
+			require.ErrorContains(s, err, "unexpected answer")
 		}
 		for _, change := range redistest.Garblings(0) {
 			g.Set(change)
-			_, err := s.guard.Tick(t.Context())
-			require.ErrorContains(t, err, "unexpected answer")
-			_, _, err = s.guard.Open(t.Context(), s.lease)
-			require.ErrorContains(t, err, "values in the answer")
+			_, err := s.guard.Tick(s.Context())
+			require.ErrorContains(s, err, "unexpected answer")
+			_, _, err = s.guard.Open(s.Context(), s.lease)
+			require.ErrorContains(s, err, "values in the answer")
 		}
 	})
 }
 
 func TestARosterOfAnotherTypeHasNoInstances(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		s.must(s.Del(t.Context(), s.Roster()))
-		s.must(s.Set(t.Context(), s.Roster(), "no set", 0))
-		require.Zero(t, s.tick().Instances)
+	inWorlds(t, func(s *term) {
+		s.do("DEL", s.Roster())
+		s.do("SET", s.Roster(), "no set")
+		require.Zero(s, s.tick().Instances)
 	})
 }
 
 func TestTheGuardSaysWhenRedisDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	inWorlds(t, func(t *testing.T, s *term) {
-		over, cancel := context.WithCancel(t.Context())
+	inWorlds(t, func(s *term) {
+		over, cancel := context.WithCancel(s.Context())
 		cancel()
 		v, err := s.guard.Forget(over, s.lease, "dead", 0)
-		require.ErrorIs(t, err, context.Canceled)
-		require.Empty(t, v)
+		require.ErrorIs(s, err, context.Canceled)
+		require.Empty(s, v)
 		_, err = s.guard.Read(over, 0)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(s, err, context.Canceled)
 		v, _, err = s.guard.Write(over, s.lease, nil)
-		require.ErrorIs(t, err, context.Canceled)
-		require.Empty(t, v)
+		require.ErrorIs(s, err, context.Canceled)
+		require.Empty(s, v)
 		_, err = s.guard.Fate(over, s.batch(7))
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(s, err, context.Canceled)
 		_, err = s.guard.Tick(over)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(s, err, context.Canceled)
 		_, err = s.guard.Do(over, s.batch(8))
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(s, err, context.Canceled)
 		var newest uint64
 		v, newest, err = s.guard.Open(over, s.lease)
-		require.ErrorIs(t, err, context.Canceled)
-		require.Empty(t, v)
-		require.Zero(t, newest)
+		require.ErrorIs(s, err, context.Canceled)
+		require.Empty(s, v)
+		require.Zero(s, newest)
 	})
 }
 
 func TestTheProcessorTimeOfRedisGrows(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := onServer(t)
+	ctx := s.Context()
 	before, err := s.guard.CPU(ctx)
 	require.NoError(t, err)
 	require.Positive(t, before)

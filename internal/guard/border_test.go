@@ -16,100 +16,100 @@ import (
 )
 
 // inTerm runs f in a term within a synctest bubble, where only explicit waits take time.
-func inTerm(t *testing.T, f func(t *testing.T, s *term)) {
+func inTerm(t *testing.T, f func(s *term)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTerm(t, redistest.Fake(t), "")
 		s.must(s.Persist(t.Context(), s.Lease()))
 		s.must(s.Persist(t.Context(), s.Heartbeat("leader")))
-		f(t, s)
+		f(s)
 	})
 }
 
 func (s *term) tick() guard.Witness {
-	s.t.Helper()
-	w, err := s.guard.Tick(s.t.Context())
-	require.NoError(s.t, err)
+	s.Helper()
+	w, err := s.guard.Tick(s.Context())
+	require.NoError(s, err)
 	return w
 }
 
 func TestAGapIsMoreThanGAPAndTwoTicksAtOneInstantAreNone(t *testing.T) {
 	t.Parallel()
-	inTerm(t, func(t *testing.T, s *term) {
+	inTerm(t, func(s *term) {
 		since := s.tick().Since
-		require.Equal(t, since, s.tick().Since, "at one instant")
+		require.Equal(s, since, s.tick().Since, "at one instant")
 		time.Sleep(gap)
-		require.Equal(t, since, s.tick().Since, "GAP itself is none")
+		require.Equal(s, since, s.tick().Since, "GAP itself is none")
 		time.Sleep(gap + time.Millisecond)
 		w := s.tick()
-		require.Equal(t, guard.Witness{
+		require.Equal(s, guard.Witness{
 			Now: w.Now, Since: w.Now, HeldFor: grace, Reason: "gap", LastHold: w.Now, Instances: 2,
 			ChecksOff: []string{guard.CheckRefused, "redis_evicting", "restarted"},
 		}, w)
-		require.Equal(t, time.Now().UnixMilli(), w.Now.UnixMilli())
+		require.Equal(s, time.Now().UnixMilli(), w.Now.UnixMilli())
 	})
 }
 
 func TestABatchRunsAtTheEndOfTheGracePeriod(t *testing.T) {
 	t.Parallel()
-	inTerm(t, func(t *testing.T, s *term) {
+	inTerm(t, func(s *term) {
 		s.witness("since", grace-time.Millisecond)
 		a := s.judges(s.batch(1))
-		require.Equal(t, guard.Held, a.Verdict)
-		require.Equal(t, time.Millisecond, s.tick().HeldFor)
+		require.Equal(s, guard.Held, a.Verdict)
+		require.Equal(s, time.Millisecond, s.tick().HeldFor)
 		time.Sleep(time.Millisecond)
 		w := s.tick()
-		require.Zero(t, w.HeldFor)
-		require.Equal(t, grace, w.Listening)
+		require.Zero(s, w.HeldFor)
+		require.Equal(s, grace, w.Listening)
 		a = s.judges(s.batch(1))
-		require.Equal(t, guard.Done, a.Verdict)
+		require.Equal(s, guard.Done, a.Verdict)
 	})
 }
 
 func TestWhatTheWitnessDoesNotSayIsNoDisagreement(t *testing.T) {
 	t.Parallel()
-	inTerm(t, func(t *testing.T, s *term) {
+	inTerm(t, func(s *term) {
 		since := s.tick().Since
 		for _, field := range []string{"gap", "grace"} {
-			s.must(s.HDel(t.Context(), s.Witness(), field))
-			require.Equal(t, since, s.tick().Since, field)
-			require.NotEmpty(t, s.HGet(t.Context(), s.Witness(), field).Val(), field)
+			s.do("HDEL", s.Witness(), field)
+			require.Equal(s, since, s.tick().Since, field)
+			require.NotEmpty(s, s.HGet(s.Context(), s.Witness(), field).Val(), field)
 		}
 	})
 }
 
 // A beat compares its owner's GRACE, without a tick.
 func TestABeatOfOtherSettingsIsSeenByTheNextTick(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
 		script := redis.NewScript(guard.SettingsLua + "tell_grace(KEYS[1], ARGV[1], 'now')")
 		beats := func(grace string) {
-			require.ErrorIs(t, script.Run(ctx, s.Client, []string{s.Witness()}, grace).Err(), redis.Nil)
+			require.ErrorIs(s, script.Run(ctx, s.Client, []string{s.Witness()}, grace).Err(), redis.Nil)
 		}
 		beats(fmt.Sprint(grace.Milliseconds()))
-		require.Zero(t, s.tick().HeldFor)
+		require.Zero(s, s.tick().HeldFor)
 		beats("5000")
 		beats(fmt.Sprint(grace.Milliseconds())) // hides nothing
 		w := s.tick()
-		require.Equal(t, "settings", w.Reason)
-		require.Equal(t, grace, w.HeldFor)
-		s.must(s.Del(ctx, s.Witness()))
+		require.Equal(s, "settings", w.Reason)
+		require.Equal(s, grace, w.HeldFor)
+		s.do("DEL", s.Witness())
 		beats("5000")
-		require.Zero(t, s.Exists(ctx, s.Witness()).Val(), "nobody listens")
-		s.must(s.Set(ctx, s.Witness(), "x", 0))
+		require.Zero(s, s.Exists(ctx, s.Witness()).Val(), "nobody listens")
+		s.do("SET", s.Witness(), "x")
 		beats("5000")
-		require.Equal(t, "x", s.Get(ctx, s.Witness()).Val())
+		require.Equal(s, "x", s.Get(ctx, s.Witness()).Val())
 	})
 }
 
 func TestEachCounterThatFallsIsARestart(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		counters := []string{"connections", "commands"}
 		if s.real {
 			counters = append(counters, "refused")
 		}
 		for _, counter := range counters {
 			s.witness("since", grace)
-			s.must(s.HSet(t.Context(), s.Witness(), counter, 1<<40))
+			s.do("HSET", s.Witness(), counter, 1<<40)
 			s.held("restarted")
 		}
 	})
@@ -133,7 +133,7 @@ func TestTheFirstTickKnowsAlreadyWhichChecksAreOff(t *testing.T) {
 }
 
 func TestTheTotalOfWhatWasEvictedAddsUp(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		for i, c := range []struct {
 			had  string
 			want uint64
@@ -142,41 +142,40 @@ func TestTheTotalOfWhatWasEvictedAddsUp(t *testing.T) {
 			{strings.Repeat("9", 15), 1_000_000_000_000_001}, {strings.Repeat("9", 16), 2},
 		} {
 			if c.had != "" {
-				s.must(s.HSet(t.Context(), s.Witness(), "evicted_total", c.had))
+				s.do("HSET", s.Witness(), "evicted_total", c.had)
 			}
 			s.seed()
 			s.judges(s.batch(uint64(i + 1)))
-			require.Equal(t, fmt.Sprint(c.want), s.HGet(t.Context(), s.Witness(), "evicted_total").Val(), c.had)
+			require.Equal(s, fmt.Sprint(c.want), s.HGet(s.Context(), s.Witness(), "evicted_total").Val(), c.had)
 		}
-		s.HSet(t.Context(), s.Witness(), "evicted_total", "7")
+		s.HSet(s.Context(), s.Witness(), "evicted_total", "7")
 		for range 3 {
-			require.EqualValues(t, 7, s.tick().Evicted)
+			require.EqualValues(s, 7, s.tick().Evicted)
 		}
 	})
 }
 
 // Without an owner the script checks the leader's own heartbeat, which exists.
 func TestABatchWithoutAnOwnerIsNotKeptByAHeartbeat(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		b := s.batch(1)
 		b.Owner, b.Items = "", []string{"x"}
 		b.Body = guard.NewBody(`local no = record(1, 0, 'things', { 'x' }) if no then return no end return answer('DONE', 1)`)
 		a := s.judges(b)
-		require.Equal(t, guard.Answer{Verdict: guard.Done, Deleted: 1}, a)
+		require.Equal(s, guard.Answer{Verdict: guard.Done, Deleted: 1}, a)
 
 		b = s.batch(2)
 		b.Sweep = "" // an empty name, which still judges an owner
-		s.must(s.Set(t.Context(), s.Heartbeat("dead"), "1", time.Minute))
+		s.must(s.Set(s.Context(), s.Heartbeat("dead"), "1", time.Minute))
 		a = s.judges(b)
-		require.Equal(t, guard.Alive, a.Verdict)
+		require.Equal(s, guard.Alive, a.Verdict)
 	})
 }
 
 // A command that this user may not run is an error, not a hold or verdict.
 func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := onServer(t)
+	ctx := s.Context()
 	before := s.HGetAll(ctx, s.Witness()).Val()
 	for command, do := range map[string]func(g *guard.Guard) error{
 		"hmget": func(g *guard.Guard) error { _, err := g.Tick(ctx); return err },
@@ -196,9 +195,8 @@ func TestWhatTheUserMayNotDoIsAnError(t *testing.T) {
 
 // A right may be limited to one key.
 func TestAGuardThatMayDeleteWhereItDeletesDoes(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := onServer(t)
+	ctx := s.Context()
 	for i, c := range []struct{ command, key string }{{"hincrby", s.Witness()}, {"hdel", s.Registry()}} {
 		poor := s.poor("leader", "-"+c.command, "(+"+c.command+" ~"+c.key+")")
 		s.seed()
@@ -210,14 +208,13 @@ func TestAGuardThatMayDeleteWhereItDeletesDoes(t *testing.T) {
 
 // The server's id is read if its replication id has changed.
 func TestAServerThatDoesNotSayWhichItIsIsNoOther(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := onServer(t)
+	ctx := s.Context()
 	poor := s.poor("poor", "-info", "+info|stats", "+info|errorstats", "+info|replication")
 	w, err := poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "gap", w.Reason, "the replication id vouches for it")
-	s.must(s.HSet(ctx, s.Witness(), "replication", "another"))
+	s.do("HSET", s.Witness(), "replication", "another")
 	w, err = poor.Tick(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "gap", w.Reason)
@@ -225,16 +222,16 @@ func TestAServerThatDoesNotSayWhichItIsIsNoOther(t *testing.T) {
 }
 
 func TestABatchThatDeletesNothingIsRecordedAsAnEmptyList(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		b := s.batch(1)
 		b.Items = []string{"c", "gone"}
 		a := s.judges(b)
-		require.Equal(t, guard.Answer{Verdict: guard.Done, Reowned: 1}, a)
-		records, err := s.XRange(t.Context(), s.Log(), "100-1", "100-1").Result()
-		require.NoError(t, err)
-		require.Equal(t, "[]", records[0].Values["imeis"])
-		require.Equal(t, "0", records[0].Values["count"])
-		require.Equal(t, "0", s.HGet(t.Context(), s.Witness(), "evicted_total").Val())
+		require.Equal(s, guard.Answer{Verdict: guard.Done, Reowned: 1}, a)
+		records, err := s.XRange(s.Context(), s.Log(), "100-1", "100-1").Result()
+		require.NoError(s, err)
+		require.Equal(s, "[]", records[0].Values["imeis"])
+		require.Equal(s, "0", records[0].Values["count"])
+		require.Equal(s, "0", s.HGet(s.Context(), s.Witness(), "evicted_total").Val())
 	})
 }
 
@@ -250,10 +247,10 @@ func TestWhatFollowsFromTheTiming(t *testing.T) {
 
 func TestAWitnessWithoutAHoldHadNone(t *testing.T) {
 	t.Parallel()
-	inTerm(t, func(t *testing.T, s *term) {
-		s.must(s.HDel(t.Context(), s.Witness(), "hold", "reason"))
+	inTerm(t, func(s *term) {
+		s.do("HDEL", s.Witness(), "hold", "reason")
 		w := s.tick()
-		require.True(t, w.LastHold.IsZero())
-		require.Empty(t, w.Reason)
+		require.True(s, w.LastHold.IsZero())
+		require.Empty(s, w.Reason)
 	})
 }

@@ -45,13 +45,9 @@ func TestALogThatTakesNoRecordIsSetAsideByTheNextTerm(t *testing.T) {
 
 			next := guard.Lease{Token: "leader/2", Epoch: 101}
 			s.must(s.Set(ctx, s.Lease(), next.Token, time.Minute))
-			v, _, err := s.guard.Open(ctx, s.lease)
-			require.NoError(t, err, name)
-			require.Equal(t, guard.Fenced, v, "only who holds the lease sets it aside")
-			for range 2 { // repeated after a lost reply
-				v, _, err = s.guard.Open(ctx, next)
-				require.NoError(t, err, name)
-				require.Equal(t, guard.Aside, v, name)
+			s.opens(guard.Fenced, s.lease) // only who holds the lease sets it aside
+			for range 2 {                  // repeated after a lost reply
+				s.opens(guard.Aside, next)
 			}
 			require.EqualValues(t, 1, s.Exists(ctx, s.LogAside(next.Epoch)).Val(), name)
 			old := s.batch(2)
@@ -65,67 +61,58 @@ func TestALogThatTakesNoRecordIsSetAsideByTheNextTerm(t *testing.T) {
 }
 
 func TestAnEpochAheadOfTheClockStaysInTheLog(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
 		ahead := uint64(time.Now().AddDate(0, 6, 0).UnixMicro())
-		require.NoError(t, s.XAdd(ctx, &redis.XAddArgs{
+		require.NoError(s, s.XAdd(ctx, &redis.XAddArgs{
 			Stream: s.Log(), ID: guard.BatchID{Epoch: ahead}.String(), Values: []string{"a", "b"},
 		}).Err())
 		s.must(s.Set(ctx, s.Lease(), "leader/2", time.Minute))
-		v, newest, err := s.guard.Open(ctx, guard.Lease{Token: "leader/2", Epoch: 101})
-		require.NoError(t, err)
-		require.Equal(t, guard.Stale, v)
-		require.Equal(t, ahead, newest)
+		s.opens(guard.Stale, guard.Lease{Token: "leader/2", Epoch: 101}, ahead)
 	})
 }
 
 // To Lua some of these are numbers, and NaN compares as if it were long ago.
 func TestATimeThatTheWitnessCannotHaveWrittenIsAHold(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
 		n := uint64(0)
 		for _, field := range []string{"since", "last"} {
 			for _, value := range []string{"nan", "-nan", "inf", "-inf", "-1", "1e3", "0x10", " 1", "", "abc", strings.Repeat("9", 400)} {
 				s.witness("since", grace)
 				s.witness("last", 0)
-				s.must(s.HSet(ctx, s.Witness(), field, value))
+				s.do("HSET", s.Witness(), field, value)
 				n++
 				a := s.judges(s.batch(n))
-				require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "gap"}, a, "%s %q", field, value)
+				require.Equal(s, guard.Answer{Verdict: guard.Held, Reason: "gap"}, a, "%s %q", field, value)
 			}
 		}
-		require.Len(t, s.entries(), 4)
+		require.Len(s, s.entries(), 4)
 	})
 }
 
 func TestWhatATickOrATermFindsInItsPlaceIsKeptAndNothingIsOverwritten(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
 		for range 2 { // each has a name of its own
-			s.must(s.Del(ctx, s.Witness()))
-			s.must(s.RPush(ctx, s.Witness(), "x"))
+			s.do("DEL", s.Witness())
+			s.do("RPUSH", s.Witness(), "x")
 			tick := s.tick()
-			require.Equal(t, "gap", tick.Reason)
-			require.Positive(t, tick.HeldFor)
-			require.Equal(t, "hash", s.Type(ctx, s.Witness()).Val())
+			require.Equal(s, "gap", tick.Reason)
+			require.Positive(s, tick.HeldFor)
+			require.Equal(s, "hash", s.Type(ctx, s.Witness()).Val())
 		}
-		require.Len(t, s.Keys(ctx, s.Witness()+":aside:*").Val(), 2)
+		require.Len(s, s.Keys(ctx, s.Witness()+":aside:*").Val(), 2)
 
 		next := guard.Lease{Token: "leader/2", Epoch: 101}
 		s.must(s.Set(ctx, s.Lease(), next.Token, time.Minute))
-		s.must(s.Del(ctx, s.Log()))
-		s.must(s.RPush(ctx, s.Log(), "x"))
-		s.must(s.Set(ctx, s.LogAside(next.Epoch), "somebody's", 0))
-		v, newest, err := s.guard.Open(ctx, next)
-		require.NoError(t, err)
-		require.Equal(t, guard.Stale, v)
-		require.Equal(t, next.Epoch, newest)
+		s.do("DEL", s.Log())
+		s.do("RPUSH", s.Log(), "x")
+		s.do("SET", s.LogAside(next.Epoch), "somebody's")
+		s.opens(guard.Stale, next, next.Epoch)
 		next.Epoch++
-		v, _, err = s.guard.Open(ctx, next)
-		require.NoError(t, err)
-		require.Equal(t, guard.Aside, v)
-		require.Equal(t, "somebody's", s.Get(ctx, s.LogAside(101)).Val())
-		require.Equal(t, "list", s.Type(ctx, s.LogAside(102)).Val())
+		s.opens(guard.Aside, next)
+		require.Equal(s, "somebody's", s.Get(ctx, s.LogAside(101)).Val())
+		require.Equal(s, "list", s.Type(ctx, s.LogAside(102)).Val())
 	})
 }
 
@@ -139,7 +126,7 @@ func TestAFieldThatIsTooLongForTheWitnessIsDeletedByATick(t *testing.T) {
 			"hold", "replication", "refused", "lost", "boot", "emptied",
 		} {
 			s, ctx := newTerm(t, w.Options, w.Prefix+field), t.Context()
-			s.must(s.HSet(ctx, s.Witness(), field, long))
+			s.do("HSET", s.Witness(), field, long)
 			r, err := guard.ReadWitness(ctx, s.Client, s.Layout)
 			require.NoError(t, err)
 			require.Less(t, len(r.Reason), 2000, field)

@@ -21,15 +21,14 @@ import (
 
 // judges sends the batch of the dead owner.
 func (s *term) judges(b guard.Batch) guard.Answer {
-	s.t.Helper()
-	a, err := s.guard.Do(s.t.Context(), b)
-	require.NoError(s.t, err)
+	s.Helper()
+	a, err := s.guard.Do(s.Context(), b)
+	require.NoError(s, err)
 	return a
 }
 
 func TestTheScriptAndTheRuleComeToTheSameVerdict(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
 		now := s.batch(0).ReadAt
 		// Near the borders, but never on one: the clock runs.
 		ago := func() int64 {
@@ -43,8 +42,8 @@ func TestTheScriptAndTheRuleComeToTheSameVerdict(t *testing.T) {
 				State: []doubt.State{doubt.Holds, doubt.Idle, doubt.Bye, doubt.Plain}[rand.IntN(4)],
 			}
 			since, refused := min(ago(), now-grace.Milliseconds()-20_000), ago()
-			s.must(s.HSet(ctx, s.Witness(), "since", since, "refused_at", refused))
-			s.must(s.HSet(ctx, s.Beats(), "dead", r.String()))
+			s.do("HSET", s.Witness(), "since", since, "refused_at", refused)
+			s.do("HSET", s.Beats(), "dead", r.String())
 			s.entriesAgain()
 			a := s.judges(s.batch(n + 1))
 			want := guard.Answer{Verdict: guard.Wait}
@@ -57,10 +56,10 @@ func TestTheScriptAndTheRuleComeToTheSameVerdict(t *testing.T) {
 			default:
 				want.Reason = string(verdict)
 			}
-			require.Equal(t, want, a, "%s: since %d, refused %d, now %d", r, since, refused, now)
+			require.Equal(s, want, a, "%s: since %d, refused %d, now %d", r, since, refused, now)
 			seen[verdict]++
 		}
-		require.Len(t, seen, 4, "each verdict was met")
+		require.Len(s, seen, 4, "each verdict was met")
 	})
 }
 
@@ -85,12 +84,12 @@ func TestAnOwnerWaitsWhileItsRecordProvesNothing(t *testing.T) {
 		}, guard.Alive, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorlds(t, func(t *testing.T, s *term) {
+			inWorlds(t, func(s *term) {
 				b := s.batch(1)
-				require.NoError(t, c.arrange(s, &b))
-				require.Equal(t, guard.Answer{Verdict: c.verdict, Reason: c.reason}, s.judges(b))
+				require.NoError(s, c.arrange(s, &b))
+				require.Equal(s, guard.Answer{Verdict: c.verdict, Reason: c.reason}, s.judges(b))
 				s.untouched()
-				require.Equal(t, "gap", s.HGet(t.Context(), s.Witness(), "reason").Val(), "the doubt holds nobody else")
+				require.Equal(s, "gap", s.HGet(s.Context(), s.Witness(), "reason").Val(), "the doubt holds nobody else")
 			})
 		})
 	}
@@ -98,60 +97,59 @@ func TestAnOwnerWaitsWhileItsRecordProvesNothing(t *testing.T) {
 
 // Whether most others are off is the leader's to say, of a reading that is fresh.
 func TestWithinAGraceOfTheFallAnOldReadingProvesNothing(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		s.record("dead", doubt.Holds, ttl+grace/2)
 		s.witness("since", time.Hour)
 		for i, off := range []int64{-60_000, 60_000} {
 			b := s.batch(uint64(i + 1))
 			b.ReadAt += off
-			require.Equal(t, guard.Answer{Verdict: guard.Wait, Reason: "stale"}, s.judges(b))
+			require.Equal(s, guard.Answer{Verdict: guard.Wait, Reason: "stale"}, s.judges(b))
 		}
 		s.untouched()
-		require.Equal(t, guard.Done, s.judges(s.batch(3)).Verdict)
+		require.Equal(s, guard.Done, s.judges(s.batch(3)).Verdict)
 		s.seed()
 		s.record("dead", doubt.Holds, ttl+2*grace)
 		b := s.batch(4)
 		b.ReadAt -= 60_000
-		require.Equal(t, guard.Done, s.judges(b).Verdict, "so long a silence needs nobody else")
+		require.Equal(s, guard.Done, s.judges(b).Verdict, "so long a silence needs nobody else")
 	})
 }
 
 func TestAFormerPrimaryAnswersNothing(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
 		mine := s.record("leader", doubt.Holds, time.Minute)
 		b := s.batch(1)
 		b.Newest = mine.Last + 1
 		before := s.HGetAll(ctx, s.Witness()).Val()
 		_, err := s.guard.Do(ctx, b)
-		require.True(t, guard.IsFormer(err), "%v", err)
+		require.True(s, guard.IsFormer(err), "%v", err)
 		_, err = s.guard.Read(ctx, mine.Last+1)
-		require.True(t, guard.IsFormer(err), "%v", err)
+		require.True(s, guard.IsFormer(err), "%v", err)
 		s.untouched()
-		require.Equal(t, before, s.HGetAll(ctx, s.Witness()).Val())
+		require.Equal(s, before, s.HGetAll(ctx, s.Witness()).Val())
 
 		b.Newest = mine.Last
 		_, err = s.guard.Read(ctx, b.Newest)
-		require.NoError(t, err)
-		require.Equal(t, guard.Done, s.judges(b).Verdict)
+		require.NoError(s, err)
+		require.Equal(s, guard.Done, s.judges(b).Verdict)
 		for _, nothing := range []func() error{
 			func() error { return s.HDel(ctx, s.Beats(), "leader").Err() },
 			func() error { return s.HSet(ctx, s.Beats(), "leader", "rubbish").Err() },
 			func() error { return s.Del(ctx, s.Beats()).Err() },
 			func() error { return s.Set(ctx, s.Beats(), "x", 0).Err() },
 		} {
-			require.NoError(t, nothing())
+			require.NoError(s, nothing())
 			_, err = s.guard.Read(ctx, mine.Last+1)
-			require.False(t, guard.IsFormer(err), "a missing record proves nothing")
+			require.False(s, guard.IsFormer(err), "a missing record proves nothing")
 		}
 	})
 }
 
 // The client dials anew, by name, and may find the present primary there.
 func TestAClientDropsItsConnectionToAFormerPrimary(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := onServer(t)
+	ctx := s.Context()
 	mine := s.record("leader", doubt.Holds, time.Minute)
 	before := s.ClientID(ctx).Val()
 	require.Equal(t, before, s.ClientID(ctx).Val())
@@ -165,7 +163,7 @@ func TestAReadingIsWholeHoweverManyThereAre(t *testing.T) {
 		t.Parallel()
 		for _, n := range []int{3, 1500} {
 			s, ctx := newTerm(t, w.Options, w.Prefix+fmt.Sprint(n)), t.Context()
-			s.must(s.Del(ctx, s.Beats(), s.Roster()))
+			s.do("DEL", s.Beats(), s.Roster())
 			pipe := s.Pipeline()
 			for i := range n {
 				pipe.HSet(ctx, s.Beats(), fmt.Sprint(i), fmt.Sprintf("%d/90000/38000/1/0/h", i+1))
@@ -173,7 +171,7 @@ func TestAReadingIsWholeHoweverManyThereAre(t *testing.T) {
 			}
 			_, err := pipe.Exec(ctx)
 			require.NoError(t, err)
-			s.must(s.HSet(ctx, s.Witness(), "refused_at", 7))
+			s.do("HSET", s.Witness(), "refused_at", 7)
 			r, err := s.guard.Read(ctx, 0)
 			require.NoError(t, err)
 			require.Len(t, r.Records, n)
@@ -187,64 +185,63 @@ func TestAReadingIsWholeHoweverManyThereAre(t *testing.T) {
 }
 
 func TestWhatIsNotInAReadingIsSaidAndCountsAsEmpty(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
-		s.must(s.HSet(ctx, s.Witness(), "since", "nan", "refused_at", "-1"))
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
+		s.do("HSET", s.Witness(), "since", "nan", "refused_at", "-1")
 		large := strings.Repeat("9", 1<<20)
-		s.must(s.HSet(ctx, s.Beats(), "dead", large, large, "1"))
-		s.must(s.SAdd(ctx, s.Roster(), "stays", large))
+		s.do("HSET", s.Beats(), "dead", large, large, "1")
+		s.do("SADD", s.Roster(), "stays", large)
 		r, err := s.guard.Read(ctx, 0)
-		require.NoError(t, err)
-		require.Zero(t, r.Since)
-		require.Zero(t, r.RefusedAt)
-		require.ElementsMatch(t, []string{"dead", "other", "stays"}, r.Roster)
-		require.Empty(t, r.Records)
-		require.Zero(t, s.Exists(ctx, s.Beats()).Val(), "it would keep Redis busy at each reading")
+		require.NoError(s, err)
+		require.Zero(s, r.Since)
+		require.Zero(s, r.RefusedAt)
+		require.ElementsMatch(s, []string{"dead", "other", "stays"}, r.Roster)
+		require.Empty(s, r.Records)
+		require.Zero(s, s.Exists(ctx, s.Beats()).Val(), "it would keep Redis busy at each reading")
 		s.Del(ctx, s.Beats(), s.Roster(), s.Witness())
 		for _, key := range []string{s.Beats(), s.Roster(), s.Witness()} {
-			s.must(s.Set(ctx, key, "x", 0))
+			s.do("SET", key, "x")
 		}
 		r, err = s.guard.Read(ctx, 0)
-		require.NoError(t, err)
-		require.ErrorContains(t, r.RecordsErr, "WRONGTYPE")
-		require.ErrorContains(t, r.RosterErr, "WRONGTYPE")
-		require.Empty(t, r.Records)
-		require.Empty(t, r.Roster)
+		require.NoError(s, err)
+		require.ErrorContains(s, r.RecordsErr, "WRONGTYPE")
+		require.ErrorContains(s, r.RosterErr, "WRONGTYPE")
+		require.Empty(s, r.Records)
+		require.Empty(s, r.Roster)
 
 		v, _, err := s.guard.Write(ctx, s.lease, []guard.Change{{Owner: "plain", Is: "1/2/0/1/0/p"}})
-		require.NoError(t, err)
-		require.Equal(t, guard.Done, v)
-		require.Equal(t, map[string]string{"plain": "1/2/0/1/0/p"}, s.HGetAll(ctx, s.Beats()).Val())
-		require.Len(t, s.Keys(ctx, s.Beats()+":aside:*").Val(), 1)
+		require.NoError(s, err)
+		require.Equal(s, guard.Done, v)
+		require.Equal(s, map[string]string{"plain": "1/2/0/1/0/p"}, s.HGetAll(ctx, s.Beats()).Val())
+		require.Len(s, s.Keys(ctx, s.Beats()+":aside:*").Val(), 1)
 	})
 }
 
 func TestALeaderWritesOnlyRecordsThatAreAsItReadThem(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
-		s.must(s.Del(ctx, s.Beats()))
-		s.must(s.HSet(ctx, s.Beats(), "old", "a", "beat", "b", "spent", "c", "back", "d"))
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
+		s.do("DEL", s.Beats())
+		s.do("HSET", s.Beats(), "old", "a", "beat", "b", "spent", "c", "back", "d")
 		changes := []guard.Change{
 			{Owner: "new", Is: "1"}, {Owner: "old", Was: "a", Is: "2"}, {Owner: "beat", Was: "x", Is: "3"},
 			{Owner: "spent", Was: "c"}, {Owner: "back", Was: "x"},
 		}
 		stranger := guard.Lease{Token: "leader/2", Epoch: 101}
 		v, _, err := s.guard.Write(ctx, stranger, changes)
-		require.NoError(t, err)
-		require.Equal(t, guard.Fenced, v)
-		require.Equal(t, map[string]string{"old": "a", "beat": "b", "spent": "c", "back": "d"}, s.HGetAll(ctx, s.Beats()).Val())
+		require.NoError(s, err)
+		require.Equal(s, guard.Fenced, v)
+		require.Equal(s, map[string]string{"old": "a", "beat": "b", "spent": "c", "back": "d"}, s.HGetAll(ctx, s.Beats()).Val())
 
 		v, changed, err := s.guard.Write(ctx, s.lease, changes)
-		require.NoError(t, err)
-		require.Equal(t, guard.Done, v)
-		require.Equal(t, []string{"beat", "back"}, changed)
-		require.Equal(t, map[string]string{"new": "1", "old": "2", "beat": "b", "back": "d"}, s.HGetAll(ctx, s.Beats()).Val())
+		require.NoError(s, err)
+		require.Equal(s, guard.Done, v)
+		require.Equal(s, []string{"beat", "back"}, changed)
+		require.Equal(s, map[string]string{"new": "1", "old": "2", "beat": "b", "back": "d"}, s.HGetAll(ctx, s.Beats()).Val())
 	})
 }
 
 func TestAHeartbeatThatRedisEvictedCondemnsNobody(t *testing.T) {
-	t.Parallel()
-	s := newTerm(t, redistest.Start(t).Options(), "")
+	s := onServer(t)
 	s.alive()
 	s.record("dead", doubt.Holds, time.Second)
 	s.evict()
@@ -255,50 +252,50 @@ func TestAHeartbeatThatRedisEvictedCondemnsNobody(t *testing.T) {
 
 // evict makes the server evict the live owner's heartbeat, as a full cache does.
 func (s *term) evict() {
-	ctx := s.t.Context()
+	ctx := s.Context()
 	s.must(s.ConfigSet(ctx, "maxmemory-policy", "volatile-ttl"))
 	s.must(s.ConfigSet(ctx, "maxmemory", "1mb"))
 	_ = s.Set(ctx, "filler", "x", 0).Err() // refused if the heartbeat was the only volatile key
 	s.must(s.ConfigSet(ctx, "maxmemory", "0"))
-	require.Zero(s.t, s.Exists(ctx, s.Heartbeat("dead")).Val(), "the heartbeat was not evicted")
+	require.Zero(s, s.Exists(ctx, s.Heartbeat("dead")).Val(), "the heartbeat was not evicted")
 }
 
 // turnsAway makes the server refuse clients, in each way that it counts.
-var turnsAway = map[string]func(t *testing.T, s *term, addr string){
-	"a connection, for want of room": func(t *testing.T, s *term, addr string) {
-		s.must(s.ConfigSet(t.Context(), "maxclients", "1"))
+var turnsAway = map[string]func(s *term, addr string){
+	"a connection, for want of room": func(s *term, addr string) {
+		s.must(s.ConfigSet(s.Context(), "maxclients", "1"))
 		conn, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		require.NoError(s, err)
+		require.NoError(s, conn.SetReadDeadline(time.Now().Add(patience)))
 		line, _ := bufio.NewReader(conn).ReadString('\n')
-		require.Contains(t, line, "max number of clients")
-		require.NoError(t, conn.Close())
-		s.must(s.ConfigSet(t.Context(), "maxclients", "1000"))
+		require.Contains(s, line, "max number of clients")
+		require.NoError(s, conn.Close())
+		s.must(s.ConfigSet(s.Context(), "maxclients", "1000"))
 	},
-	"a wrong password": func(t *testing.T, _ *term, addr string) {
-		refused(t, redis.Options{Addr: addr, Username: "nobody", Password: "p"}, "WRONGPASS")
+	"a wrong password": func(s *term, addr string) {
+		refused(s.T, redis.Options{Addr: addr, Username: "nobody", Password: "p"}, "WRONGPASS")
 	},
-	"no password": func(t *testing.T, s *term, addr string) {
-		s.must(s.Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">secret"))
-		refused(t, redis.Options{Addr: addr}, "NOAUTH")
-		s.must(s.Do(t.Context(), "ACL", "SETUSER", "default", "nopass"))
+	"no password": func(s *term, addr string) {
+		s.must(s.Do(s.Context(), "ACL", "SETUSER", "default", "resetpass", ">secret"))
+		refused(s.T, redis.Options{Addr: addr}, "NOAUTH")
+		s.must(s.Do(s.Context(), "ACL", "SETUSER", "default", "nopass"))
 	},
-	"a command": func(t *testing.T, s *term, addr string) {
-		s.must(s.Do(t.Context(), "ACL", "SETUSER", "few", "on", ">p", "~*", "+@all", "-ping"))
-		refused(t, redis.Options{Addr: addr, Username: "few", Password: "p"}, "NOPERM")
+	"a command": func(s *term, addr string) {
+		s.must(s.Do(s.Context(), "ACL", "SETUSER", "few", "on", ">p", "~*", "+@all", "-ping"))
+		refused(s.T, redis.Options{Addr: addr, Username: "few", Password: "p"}, "NOPERM")
 	},
-	"memory for a client": func(t *testing.T, s *term, addr string) {
-		s.must(s.ConfigSet(t.Context(), "maxmemory-clients", "1mb"))
+	"memory for a client": func(s *term, addr string) {
+		s.must(s.ConfigSet(s.Context(), "maxmemory-clients", "1mb"))
 		conn, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		require.NoError(s, err)
+		require.NoError(s, conn.SetDeadline(time.Now().Add(patience)))
 		// It may be cut before everything is written.
 		_, _ = fmt.Fprintf(conn, "*2\r\n$4\r\nECHO\r\n$3000000\r\n%s", strings.Repeat("x", 2_000_000))
 		_, err = conn.Read(make([]byte, 1))
-		require.Error(t, err)
-		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it was not cut")
-		require.NoError(t, conn.Close())
-		s.must(s.ConfigSet(t.Context(), "maxmemory-clients", "0"))
+		require.Error(s, err)
+		require.False(s, errors.Is(err, os.ErrDeadlineExceeded), "it was not cut")
+		require.NoError(s, conn.Close())
+		s.must(s.ConfigSet(s.Context(), "maxmemory-clients", "0"))
 	},
 }
 
@@ -318,17 +315,17 @@ func TestWhileRedisTurnsClientsAwayASilenceProvesNothingForTenGraces(t *testing.
 			srv := redistest.Start(t)
 			s, ctx := newTerm(t, srv.Options(), ""), t.Context()
 			s.alive()
-			s.must(s.Del(ctx, s.Heartbeat("dead"))) // it expired: its beats are refused
+			s.do("DEL", s.Heartbeat("dead")) // it expired: its beats are refused
 			s.record("dead", doubt.Holds, ttl+9*grace)
 			s.witness("since", time.Hour)
-			turnsAway(t, s, srv.Addr())
+			turnsAway(s, srv.Addr())
 			require.Equal(t, guard.Answer{Verdict: guard.Wait, Reason: "refused"}, s.judges(s.batch(1)))
 			s.untouched()
 			require.Equal(t, "gap", s.HGet(ctx, s.Witness(), "reason").Val(), "no hold")
 			for _, later := range []func(){
 				func() { s.witness("refused_at", grace) },
-				func() { s.record("dead", doubt.Holds, ttl+10*grace); turnsAway(t, s, srv.Addr()) },
-				func() { s.record("dead", doubt.Bye, 0); turnsAway(t, s, srv.Addr()) },
+				func() { s.record("dead", doubt.Holds, ttl+10*grace); turnsAway(s, srv.Addr()) },
+				func() { s.record("dead", doubt.Bye, 0); turnsAway(s, srv.Addr()) },
 			} {
 				s.seed()
 				later()
@@ -339,9 +336,8 @@ func TestWhileRedisTurnsClientsAwayASilenceProvesNothingForTenGraces(t *testing.
 }
 
 func TestWhatCannotBeReadIsNoEvidence(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	s, ctx := newTerm(t, srv.Options(), ""), t.Context()
+	s := onServer(t)
+	ctx := s.Context()
 	s.witness("since", time.Hour)
 	poor := s.poor("poor", "-info")
 	before := s.HMGet(ctx, s.Witness(), "server", "refused", "since").Val()
@@ -353,7 +349,7 @@ func TestWhatCannotBeReadIsNoEvidence(t *testing.T) {
 	require.Equal(t, fmt.Sprint(w.Now.UnixMilli()), s.HGet(ctx, s.Witness(), "refused_at").Val(), "somebody may be turned away")
 	require.Equal(t, "refused", s.judges(s.batch(1)).Reason)
 
-	s.must(s.HDel(ctx, s.Witness(), "refused", "refused_at"))
+	s.do("HDEL", s.Witness(), "refused", "refused_at")
 	_, err = poor.Tick(ctx)
 	require.NoError(t, err)
 	require.False(t, s.HExists(ctx, s.Witness(), "refused_at").Val())
@@ -365,13 +361,12 @@ func TestWhatCannotBeReadIsNoEvidence(t *testing.T) {
 
 // What a sweep looks for may be among the keys that Redis evicts. An owner has a record.
 func TestAfterAnEvictionABatchWithoutAnOwnerIsHeldForAGrace(t *testing.T) {
-	t.Parallel()
-	s, ctx := newTerm(t, redistest.Start(t).Options(), ""), t.Context()
+	s := onServer(t)
 	s.witness("since", time.Hour)
 	b := s.batch(1)
 	b.Owner = ""
 	for n, evicted := range map[string]any{"it grew": -1, "nobody can read it any more": "x"} {
-		s.must(s.HSet(ctx, s.Witness(), "evicted_keys", evicted))
+		s.do("HSET", s.Witness(), "evicted_keys", evicted)
 		require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "redis_evicting"}, s.judges(b), n)
 		w := s.tick()
 		require.Positive(t, w.EvictingFor)

@@ -22,7 +22,7 @@ var aof = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // alive gives the batch's owner a fresh heartbeat, and the leader a lease and heartbeat that Redis
 // cannot evict.
 func (s *term) alive() {
-	ctx := s.t.Context()
+	ctx := s.Context()
 	s.must(s.Persist(ctx, s.Lease()))
 	s.must(s.Persist(ctx, s.Heartbeat("leader")))
 	s.must(s.Set(ctx, s.Heartbeat("dead"), "1/1", ttl))
@@ -32,8 +32,8 @@ func (s *term) alive() {
 // held sends the live owner's batch and requires that a hold keeps it.
 func (s *term) held(reason string) {
 	a := s.judges(s.batch(1))
-	require.Equal(s.t, guard.Answer{Verdict: guard.Held, Reason: reason}, a)
-	require.Equal(s.t, reason, s.HGet(s.t.Context(), s.Witness(), "reason").Val())
+	require.Equal(s, guard.Answer{Verdict: guard.Held, Reason: reason}, a)
+	require.Equal(s, reason, s.HGet(s.Context(), s.Witness(), "reason").Val())
 	s.untouched()
 }
 
@@ -89,31 +89,31 @@ func newReplica(t *testing.T) (*term, *redis.Client, *term) {
 // Two replicas tick, one with quick settings. Each tick is a hold. Without the other's ticks the
 // quick one's own GRACE of 5 s is enough for it, but not for owners whose TTL is longer.
 func TestAFleetThatDisagreesIsHeldAndItsOwnersByTheirOwnGrace(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
+	inWorlds(t, func(s *term) {
 		quick := guard.New(s.Client, s.Client, s.Layout, guard.Timing{Interval: time.Second, TTL: 3 * time.Second}, "leader")
 		asks := func(n uint64) guard.Answer {
-			a, err := quick.Do(t.Context(), s.batch(n))
-			require.NoError(t, err)
+			a, err := quick.Do(s.Context(), s.batch(n))
+			require.NoError(s, err)
 			return a
 		}
-		require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "settings"}, asks(1))
+		require.Equal(s, guard.Answer{Verdict: guard.Held, Reason: "settings"}, asks(1))
 		s.witness("since", 6*time.Second)
-		require.Equal(t, guard.Answer{Verdict: guard.Wait, Reason: "held"}, asks(2))
-		require.Equal(t, "settings", s.tick().Reason)
-		require.Equal(t, guard.Answer{Verdict: guard.Held, Reason: "settings"}, asks(3))
+		require.Equal(s, guard.Answer{Verdict: guard.Wait, Reason: "held"}, asks(2))
+		require.Equal(s, "settings", s.tick().Reason)
+		require.Equal(s, guard.Answer{Verdict: guard.Held, Reason: "settings"}, asks(3))
 		s.untouched()
 		s.witness("since", grace)
-		require.Equal(t, guard.Done, asks(4).Verdict)
+		require.Equal(s, guard.Done, asks(4).Verdict)
 	})
 }
 
 // Owners check all their claims after a hold in which entries may be lost, even if another hold
 // followed soon.
 func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
-	inWorlds(t, func(t *testing.T, s *term) {
-		ctx := t.Context()
+	inWorlds(t, func(s *term) {
+		ctx := s.Context()
 		lost := func() string { return s.HGet(ctx, s.Witness(), "lost").Val() }
-		require.NotEmpty(t, lost(), "the first tick is a gap")
+		require.NotEmpty(s, lost(), "the first tick is a gap")
 
 		for reason, c := range map[string]struct {
 			cause func()
@@ -130,7 +130,7 @@ func TestHoldsThatMayLoseEntriesAreRemembered(t *testing.T) {
 			s.HSet(ctx, s.Witness(), "lost", "before")
 			c.cause()
 			s.held(reason)
-			require.Equal(t, c.loses, lost() != "before", reason)
+			require.Equal(s, c.loses, lost() != "before", reason)
 		}
 	})
 }
