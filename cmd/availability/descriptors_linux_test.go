@@ -12,17 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestClientsWithoutATokenLeaveDescriptorsForTheStores(t *testing.T) {
-	t.Parallel()
-	server, db := redistest.Start(t), pgtest.Database(t)
+	s := own(t)
 	args := append([]string{"-c", `ulimit -n 200 && exec "$0" "$@"`, os.Args[0]},
-		on(server, db.URL, "--http-addr=127.0.0.1:0", "--log-format=json")...)
+		s.args("--http-addr=127.0.0.1:0", "--log-format=json")...)
 	cmd := exec.Command("sh", args...)
 	cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir()}
 	child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
@@ -45,7 +42,7 @@ func TestClientsWithoutATokenLeaveDescriptorsForTheStores(t *testing.T) {
 	}
 	require.Less(t, open, 150, "a quarter is for connections")
 	// It has to dial anew.
-	require.NoError(t, server.Client().Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
+	require.NoError(t, s.server.Client().Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err())
 	p.Await(func() bool {
 		resp, _ := p.Ask(asService, "GET", "/api/v1/available", "")
 		return resp.StatusCode == 200 && resp.Header.Get("Availability-Source") == "valkey"

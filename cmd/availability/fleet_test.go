@@ -3,22 +3,33 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestAnyReplicaShowsTheWholeFleet(t *testing.T) {
-	t.Parallel()
-	server, db := redistest.Start(t), pgtest.Database(t)
-	replicas := []*running{}
-	for _, id := range []string{"one", "two"} {
-		replicas = append(replicas, serving(t, on(server, db.URL, "--instance-id="+id)...))
+	s := own(t)
+	serves := map[string]chan *running{"one": make(chan *running, 1), "two": make(chan *running, 1)}
+	for id, started := range serves { // both at once, on an empty database
+		go func() { started <- s.serving("--instance-id=" + id) }()
 	}
+	one, two := <-serves["one"], <-serves["two"]
+	replicas := []*running{one, two}
+	one.Await(func() bool { return one.state().Janitor.Leading != two.state().Janitor.Leading }, "one leads")
+	one.mitra("a")
+	two.names = one.names
+	one.plays("204 {a} POST /mitra/online")
+	two.plays("204 {a} POST /mitra/heartbeat")
+	// An event carries a change from one replica to the other.
+	one.plays(`200 admin PUT /config/heartbeat_cadence_seconds {"value": 7}`)
+	two.Await(func() bool {
+		_, body := two.plays("200 {a} GET /mitra/status")
+		return strings.Contains(body, `"heartbeat_cadence_seconds":7`)
+	}, "the other knows the setting")
 	for _, p := range replicas {
 		var s inspect.Status
 		p.Await(func() bool {

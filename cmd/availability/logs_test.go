@@ -6,23 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/logtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing/tracetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
-	t.Parallel()
-	server, db, collector := redistest.Start(t), pgtest.Database(t), tracetest.Start(t)
+	s, collector := own(t), tracetest.Start(t)
 	start := func(id string) *process.Process {
 		return logtest.Program(t,
 			[]string{asMain + "=1", "OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_BSP_SCHEDULE_DELAY=50",
-				"DATABASE_URL=" + db.URL, "JWT_HS256_SECRET=" + secret}, // as flags they would be warned of
-			"--redis-url=redis://"+server.Addr(),
+				"DATABASE_URL=" + s.db.URL, "JWT_HS256_SECRET=" + secret}, // as flags they would be warned of
+			"--redis-url=redis://"+s.server.Addr(),
 			"--instance-id="+id, "--http-addr=127.0.0.1:0", "--log-format=json",
 			// settings under which a slow machine is not taken for a fault:
 			"--heartbeat-interval=1s", "--heartbeat-ttl=6s", "--availability-lease-ttl=6s")
@@ -45,6 +42,7 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	logtest.Has(t, lines, "lease acquired")
 	logtest.Has(t, lines, "traces are sent")
 	logtest.Has(t, lines, "stopped")
+	require.Contains(t, stays.Log(), "said goodbye")
 
 	request := collector.Spans("GET /api/v1/mitra/status")
 	require.Len(t, request, 1)

@@ -47,7 +47,7 @@ func TestThePasswordOfPostgresIsChangedWithoutARestart(t *testing.T) {
 	put("one\n")
 	code, _, said := says(t, "migrate", "--database-url="+url, "--database-password-file="+path)
 	require.Equal(t, cli.ExitOK, code, said)
-	p := serving(t, on(server, url, "--database-password-file="+path, "--migrate=off")...)
+	p := stores{t, server, db}.running(on(server, url, "--database-password-file="+path, "--migrate=off")...)
 	p.Await(func() bool { return p.state().Postgres.Answers }, "PostgreSQL answers")
 
 	answersAnew := func(what string) {
@@ -79,14 +79,13 @@ func TestThePasswordOfPostgresIsChangedWithoutARestart(t *testing.T) {
 }
 
 func TestTheSecretOfTokensIsChangedWithoutARestart(t *testing.T) {
-	t.Parallel()
 	former, next := strings.Repeat("f", token.LeastSecret), strings.Repeat("n", token.LeastSecret)
 	path := filepath.Join(t.TempDir(), "secrets")
 	put := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	put(former + "\n")
-	p := serving(t, append([]string{
-		"--redis-url=redis://" + redistest.Start(t).Addr(), "--database-url=" + pgtest.Database(t).URL,
-		"--jwt-hs256-secret-file=" + path,
+	s := own(t)
+	p := s.running(append([]string{
+		"--redis-url=redis://" + s.server.Addr(), "--database-url=" + s.db.URL, "--jwt-hs256-secret-file=" + path,
 	}, quick...)...)
 	accepts := func(secret string) bool {
 		text, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{

@@ -103,75 +103,75 @@ func TestEverySettingCanBeGivenBothWays(t *testing.T) {
 	require.Equal(t, "{a}:janitor:leader", got.Layout().Lease())
 }
 
+// wrong are environments, a line each: what is wrong, what is set, and what the fault says.
+const wrong = `
+	no Redis | REDIS_URL= | REDIS_URL: expected the URL of your Redis
+	no database | DATABASE_URL= | DATABASE_URL: expected a URL such as postgres://
+	another database | DATABASE_URL=mysql://u:geheim@db/app | DATABASE_URL: expected a URL such as postgres://
+	a database URL that is none | DATABASE_URL=postgres://u:gehe im%@db:port/app | special characters of the password escaped; the value is not shown
+	a pool that is no number | DATABASE_URL=postgres://u:geheim@db/app?pool_max_conns=x | DATABASE_URL: expected
+	nobody could call | JWT_HS256_SECRET= | JWT_HS256_SECRET, JWT_JWKS: expected one of the two
+	a secret of 31 bytes | JWT_HS256_SECRET={short} | JWT_HS256_SECRET: expected at least 32 bytes
+	a secret with a line break | JWT_HS256_SECRET={secret}{newline} | JWT_HS256_SECRET: expected no spaces
+	keys that are not there | JWT_JWKS=/nowhere/keys.json | JWT_JWKS: expected an http(s) URL, or a file that is there
+	MIGRATE=yes | MIGRATE=yes | MIGRATE: expected on or off, got "yes"
+	an interval with its unit | MITRA_AUTO_OFFLINE_SWEEP_SECONDS=30s | a number of seconds from 0.05 to 86400
+	minutes for seconds | VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=300m | without a unit
+	hours before seconds | MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1h5 | without a unit
+	microseconds | HEARTBEAT_MIRROR_INTERVAL_SECONDS=90000u | without a unit
+	a signed number | HEARTBEAT_MIRROR_INTERVAL_SECONDS=+30 | without a unit
+	a number in hexadecimal | HEARTBEAT_MIRROR_INTERVAL_SECONDS=0x1p4 | without a unit
+	a number with an exponent | HEARTBEAT_MIRROR_INTERVAL_SECONDS=3e1 | without a unit
+	a fraction alone | HEARTBEAT_MIRROR_INTERVAL_SECONDS=.5 | without a unit
+	no number | HEARTBEAT_MIRROR_INTERVAL_SECONDS=NaN | without a unit
+	a space before it | HEARTBEAT_MIRROR_INTERVAL_SECONDS= 30 | without a unit
+	keys at no host | JWT_JWKS=https://u:geheim@/keys | JWT_JWKS: expected an http(s) URL, special characters of a password escaped; the value is not shown
+	a password that is cut off | JWT_JWKS=http://u:gehe/im@host/keys?k=geheim | JWT_JWKS: expected an http(s) URL, special characters
+	a percent sign in it | JWT_JWKS=http://u:geheim%zz@host/keys | JWT_JWKS: expected an http(s) URL, special characters
+	a scheme that is none | JWT_JWKS=htps://u:geheim@host/keys | JWT_JWKS: expected an http(s) URL, or a file that is there
+	a status that ends nothing | SESSION_END_STATUSES=completed=active | SESSION_END_STATUSES: expected words with commas
+	a word that ends nothing | SESSION_END_STATUSES=searching=ended | SESSION_END_STATUSES: expected words
+	a word twice | SESSION_END_STATUSES=ended,ended=completed | SESSION_END_STATUSES: expected words
+	no word | SESSION_END_STATUSES=ended, | SESSION_END_STATUSES: expected words
+	no port for operators | OPERATOR_ADDR=127.0.0.1 | OPERATOR_ADDR: expected host:port
+	a mistyped issuer | JWT_ISSUERS=x | JWT_ISSUERS: no such setting
+	an interval of nothing | HEARTBEAT_MIRROR_INTERVAL_SECONDS=0 | a number of seconds from 0.05 to 86400
+	an interval without end | VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=1e9 | a number of seconds from 0.05 to 86400
+	a TTL below three intervals | HEARTBEAT_TTL=20s | HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s
+	a mistyped setting | AVAILABILITY_PREFFIX=a | AVAILABILITY_PREFFIX: no such setting
+	another mistyped setting | MITRA_AUTO_OFFLINE_SECONDS=30 | MITRA_AUTO_OFFLINE_SECONDS: no such setting
+	a prefix of two tags | AVAILABILITY_PREFIX={a}{b} | AVAILABILITY_PREFIX: expected a text of at most 100
+	a secret and its file | JWT_HS256_SECRET_FILE={secret file} | JWT_HS256_SECRET and JWT_HS256_SECRET_FILE: expected one of the two, got both
+	a short secret in a file | JWT_HS256_SECRET= & JWT_HS256_SECRET_FILE={short file} | JWT_HS256_SECRET_FILE: expected the path of a file that can be used (at least 32 bytes
+	two passwords | DATABASE_URL=postgres://u:geheim@h/d & DATABASE_PASSWORD_FILE={file} | DATABASE_PASSWORD_FILE: expected a DATABASE_URL without a password
+	no file | DATABASE_URL=postgres://u@h/d & DATABASE_PASSWORD_FILE=/geheim | DATABASE_PASSWORD_FILE: expected the path of a file that can be used
+	a Cluster without a tag | REDIS_URL=redis://a:1?addr=b:2 | AVAILABILITY_PREFIX: expected one with a hash tag, such as {availability}:`
+
 func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(text string) string {
 		path := filepath.Join(dir, fmt.Sprint(len(text)))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		return "_FILE=" + path
+		return path
 	}
-	for name, c := range map[string]struct {
-		environ []string
-		want    string
-	}{
-		"no Redis":                    {[]string{"REDIS_URL="}, "REDIS_URL: expected the URL of your Redis"},
-		"no database":                 {[]string{"DATABASE_URL="}, "DATABASE_URL: expected a URL such as postgres://"},
-		"another database":            {[]string{"DATABASE_URL=mysql://u:geheim@db/app"}, "DATABASE_URL: expected a URL such as postgres://"},
-		"a database URL that is none": {[]string{"DATABASE_URL=postgres://u:gehe im%@db:port/app"}, "special characters of the password escaped; the value is not shown"},
-		"a pool that is no number":    {[]string{"DATABASE_URL=postgres://u:geheim@db/app?pool_max_conns=x"}, "DATABASE_URL: expected"},
-		"nobody could call":           {[]string{"JWT_HS256_SECRET="}, "JWT_HS256_SECRET, JWT_JWKS: expected one of the two"},
-		"a secret of 31 bytes":        {[]string{"JWT_HS256_SECRET=" + secret[1:]}, "JWT_HS256_SECRET: expected at least 32 bytes"},
-		"a secret with a line break":  {[]string{"JWT_HS256_SECRET=" + secret + "\n"}, "JWT_HS256_SECRET: expected no spaces"},
-		"keys that are not there":     {[]string{"JWT_JWKS=/nowhere/keys.json"}, "JWT_JWKS: expected an http(s) URL, or a file that is there"},
-		"MIGRATE=yes":                 {[]string{"MIGRATE=yes"}, `MIGRATE: expected on or off, got "yes"`},
-		"an interval with its unit":   {[]string{"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=30s"}, "a number of seconds from 0.05 to 86400"},
-		"minutes for seconds":         {[]string{"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=300m"}, "without a unit"},
-		"hours before seconds":        {[]string{"MITRA_AUTO_OFFLINE_SWEEP_SECONDS=1h5"}, "without a unit"},
-		"microseconds":                {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=90000u"}, "without a unit"},
-		"a signed number":             {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=+30"}, "without a unit"},
-		"a number in hexadecimal":     {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=0x1p4"}, "without a unit"},
-		"a number with an exponent":   {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=3e1"}, "without a unit"},
-		"a fraction alone":            {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=.5"}, "without a unit"},
-		"no number":                   {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=NaN"}, "without a unit"},
-		"a space before it":           {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS= 30"}, "without a unit"},
-		"keys at no host":             {[]string{"JWT_JWKS=https://u:geheim@/keys"}, "JWT_JWKS: expected an http(s) URL, special characters of a password escaped; the value is not shown"},
-		"a password that is cut off":  {[]string{"JWT_JWKS=http://u:gehe/im@host/keys?k=geheim"}, "JWT_JWKS: expected an http(s) URL, special characters"},
-		"a percent sign in it":        {[]string{"JWT_JWKS=http://u:geheim%zz@host/keys"}, "JWT_JWKS: expected an http(s) URL, special characters"},
-		"a scheme that is none":       {[]string{"JWT_JWKS=htps://u:geheim@host/keys"}, "JWT_JWKS: expected an http(s) URL, or a file that is there"},
-		"a status that ends nothing":  {[]string{"SESSION_END_STATUSES=completed=active"}, "SESSION_END_STATUSES: expected words with commas"},
-		"a word that ends nothing":    {[]string{"SESSION_END_STATUSES=searching=ended"}, "SESSION_END_STATUSES: expected words"},
-		"a word twice":                {[]string{"SESSION_END_STATUSES=ended,ended=completed"}, "SESSION_END_STATUSES: expected words"},
-		"no word":                     {[]string{"SESSION_END_STATUSES=ended,"}, "SESSION_END_STATUSES: expected words"},
-		"no port for operators":       {[]string{"OPERATOR_ADDR=127.0.0.1"}, "OPERATOR_ADDR: expected host:port"},
-		"a mistyped issuer":           {[]string{"JWT_ISSUERS=x"}, "JWT_ISSUERS: no such setting"},
-		"an interval of nothing":      {[]string{"HEARTBEAT_MIRROR_INTERVAL_SECONDS=0"}, "a number of seconds from 0.05 to 86400"},
-		"an interval without end":     {[]string{"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS=1e9"}, "a number of seconds from 0.05 to 86400"},
-		"a TTL below three intervals": {[]string{"HEARTBEAT_TTL=20s"}, "HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s"},
-		"a mistyped setting":          {[]string{"AVAILABILITY_PREFFIX=a"}, "AVAILABILITY_PREFFIX: no such setting"},
-		"another mistyped setting":    {[]string{"MITRA_AUTO_OFFLINE_SECONDS=30"}, "MITRA_AUTO_OFFLINE_SECONDS: no such setting"},
-		"a prefix of two tags":        {[]string{"AVAILABILITY_PREFIX={a}{b}"}, "AVAILABILITY_PREFIX: expected a text of at most 100"},
-		"a secret and its file": {[]string{"JWT_HS256_SECRET" + file(secret)},
-			"JWT_HS256_SECRET and JWT_HS256_SECRET_FILE: expected one of the two, got both"},
-		"a short secret in a file": {[]string{"JWT_HS256_SECRET=", "JWT_HS256_SECRET" + file("geheim")},
-			"JWT_HS256_SECRET_FILE: expected the path of a file that can be used (at least 32 bytes"},
-		"two passwords": {[]string{"DATABASE_URL=postgres://u:geheim@h/d", "DATABASE_PASSWORD" + file("x")},
-			"DATABASE_PASSWORD_FILE: expected a DATABASE_URL without a password"},
-		"no file": {[]string{"DATABASE_URL=postgres://u@h/d", "DATABASE_PASSWORD_FILE=/geheim"},
-			"DATABASE_PASSWORD_FILE: expected the path of a file that can be used"},
-		"a Cluster without a tag": {[]string{"REDIS_URL=redis://a:1?addr=b:2"}, "AVAILABILITY_PREFIX: expected one with a hash tag, such as {availability}:"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for line := range strings.SplitSeq(strings.TrimSpace(wrong), "\n") {
+		column := strings.Split(strings.NewReplacer(
+			"{secret}", secret, "{short}", secret[1:], "{newline}", "\n", "{secret file}", file(secret),
+			"{short file}", file("geheim"), "{file}", file("x"),
+		).Replace(strings.TrimSpace(line)), " | ")
+		given := strings.Split(column[1], " & ")
+		t.Run(column[0], func(t *testing.T) {
 			t.Parallel()
 			environ := slices.DeleteFunc(slices.Clone(needed), func(pair string) bool {
 				name, _, _ := strings.Cut(pair, "=")
-				return slices.ContainsFunc(c.environ, func(other string) bool { return strings.HasPrefix(other, name+"=") })
+				return slices.ContainsFunc(given, func(other string) bool { return strings.HasPrefix(other, name+"=") })
 			})
-			_, err := loaded(nil, append(environ, c.environ...))
+			_, err := loaded(nil, append(environ, given...))
 			var faults cli.Faults
 			require.ErrorAs(t, err, &faults)
 			require.Len(t, faults, 1)
-			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, column[2])
 			require.NotContains(t, err.Error(), "geheim")
 			require.NotContains(t, err.Error(), "gehe im")
 			require.NotContains(t, err.Error(), secret[1:])

@@ -11,10 +11,10 @@ import (
 )
 
 func TestASimulationShowsWhatTheWorkforceDoes(t *testing.T) {
-	server, db := redistest.Start(t), pgtest.Database(t)
-	p := serving(t, on(server, db.URL)...)
-	code, out, said := says(t, "simulate", "--targets=http://"+p.HTTP+"/", "--database-url="+db.URL,
-		"--jwt-hs256-secret="+secret, "--redis-url=redis://"+server.Addr(), "--mitras=20", "--interval=200ms", "--sessions=5",
+	s := stores{t, redistest.Start(t), pgtest.Database(t)} // beside nobody: it counts what is done in a time
+	p := s.serving()
+	code, out, said := says(t, "simulate", "--targets=http://"+p.HTTP+"/", "--database-url="+s.db.URL,
+		"--jwt-hs256-secret="+secret, "--redis-url=redis://"+s.server.Addr(), "--mitras=20", "--interval=200ms", "--sessions=5",
 		"--session-lasts=1s", "--polls=20", "--rest=0.05", "--duration=12s", "--seed=1")
 	require.Equal(t, cli.ExitOK, code, said)
 	require.Contains(t, out, "simulating 20 mitras who ping every 200ms, at http://"+p.HTTP+"; seed 1\n")

@@ -9,17 +9,12 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
-	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
-	t.Parallel()
-	server, db := redistest.Start(t), pgtest.Database(t)
-	p := serving(t, on(server, db.URL, "--operator-addr=127.0.0.1:0")...)
+	p := own(t).serving("--operator-addr=127.0.0.1:0")
 	operator := &programtest.Program{T: t, HTTP: p.Addr("serving HTTP for operators")}
 	for _, path := range []string{
 		"/", "/metrics", "/page/why", "/docs/", "/debug/pprof/", "/debug/vars", "/api/v1/status", "/api/v1/fleet", "/api/v1/timeline",
@@ -34,7 +29,7 @@ func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
 		code, body := p.Post(path, adminToken)
 		require.Equal(t, http.StatusNotFound, code, "%s: %s", path, body)
 	}
-	p.is(200, asAdmin, "GET", "/api/v1/config", "")
+	p.plays("200 admin GET /config")
 	code, _ := p.Get("/healthz")
 	require.Equal(t, 200, code)
 	st := programtest.Status[replicaStatus](operator)
@@ -51,15 +46,13 @@ func TestTheOperatorsPathsAreNotWhereTheAPIIs(t *testing.T) {
 	require.Equal(t, 401, code)
 	code, _ = operator.Post("/api/v1/sweep", "wrong-0123456789abcdef")
 	require.Equal(t, http.StatusTooManyRequests, code)
-	p.Stop()
-	require.Equal(t, cli.ExitOK, p.Ends())
+	p.stops()
 }
 
 func TestSecretsOfTheURLOfKeysAreNowhere(t *testing.T) {
-	t.Parallel()
-	server, db := redistest.Start(t), pgtest.Database(t)
-	p := serving(t, append([]string{
-		"--redis-url=redis://" + server.Addr(), "--database-url=" + db.URL, "--log-level=debug",
+	s := own(t)
+	p := s.running(append([]string{
+		"--redis-url=redis://" + s.server.Addr(), "--database-url=" + s.db.URL, "--log-level=debug",
 		"--jwt-jwks=http://user-geheim:pass-geheim@127.0.0.1:1/jwks.json?apikey=geheim#geheim",
 	}, quick...)...)
 	asked, _ := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{}).SignedString([]byte(secret))
@@ -80,56 +73,39 @@ func TestSecretsOfTheURLOfKeysAreNowhere(t *testing.T) {
 }
 
 func TestAnEnumOfOtherWordsEndsSessionsAsConfigured(t *testing.T) {
-	t.Parallel()
-	server, db := redistest.Start(t), pgtest.Database(t)
-	for _, sql := range []string{
-		"CREATE TYPE st AS ENUM ('searching', 'active', 'pending_payment', 'ended', 'expired', 'cancelled')",
-		"CREATE TABLE mitras (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), is_active boolean NOT NULL DEFAULT true)",
-		"CREATE TABLE chat_sessions (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), mitra_id uuid REFERENCES mitras (id), status st NOT NULL DEFAULT 'searching')",
+	s := own(t)
+	s.exec(`
+		CREATE TYPE st AS ENUM ('searching', 'active', 'pending_payment', 'ended', 'expired', 'cancelled');
+		CREATE TABLE mitras (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), is_active boolean NOT NULL DEFAULT true);
+		CREATE TABLE chat_sessions (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), mitra_id uuid REFERENCES mitras (id), status st NOT NULL DEFAULT 'searching')`)
+	for setting, ends := range map[string]map[string]string{ // by word; "": refused
+		// Which changes nothing: these are the words by default.
+		"--log-level=info": {"ended": "ended", "expired": "expired", "cancelled": "cancelled", "completed": ""},
+		"--session-end-statuses=completed=ended,cancelled": {"completed": "ended", "cancelled": "cancelled", "ended": "", "expired": ""},
 	} {
-		_, err := db.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-	for _, c := range []struct {
-		setting string
-		ends    map[string]string // by word; "": refused
-	}{
-		{"", map[string]string{"ended": "ended", "expired": "expired", "cancelled": "cancelled", "completed": ""}},
-		{"completed=ended,cancelled", map[string]string{"completed": "ended", "cancelled": "cancelled", "ended": "", "expired": ""}},
-	} {
-		var more []string
-		if c.setting != "" {
-			more = []string{"--session-end-statuses=" + c.setting}
-		}
-		p := serving(t, on(server, db.URL, more...)...)
+		p := s.serving(setting)
 		p.Await(func() bool { return p.state().Postgres.Prepared }, "the schema is there")
-		id, _ := newMitra(t, db)
-		for word, stored := range c.ends {
-			session := newSession(t, db)
-			p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/accept", `{"mitra_id": "`+id+`"}`)
+		p.mitra("a")
+		for word, stored := range ends {
+			session := "/sessions/" + p.session("s")
+			p.plays("200 service POST " + session + `/accept {"mitra_id": "{a}"}`)
+			end := " service POST " + session + `/end {"status": "` + word + `"}`
 			for range 2 { // to repeat it does no harm
 				if stored == "" {
-					p.is(400, asService, "POST", "/api/v1/sessions/"+session+"/end", `{"status": "`+word+`"}`)
+					p.plays("400" + end)
 					continue
 				}
-				_, body := p.is(200, asService, "POST", "/api/v1/sessions/"+session+"/end", `{"status": "`+word+`"}`)
-				require.Contains(t, body, `"status":"`+stored+`"`)
+				p.plays("200" + end + ` -> "status":"` + stored + `"`)
 			}
-			if stored == "" {
-				_, err := db.Exec(t.Context(), "DELETE FROM chat_sessions WHERE id = $1", session)
-				require.NoError(t, err)
-			}
+			s.exec("DELETE FROM chat_sessions")
 		}
 		require.NotContains(t, p.Log.String(), "invalid input value")
-		p.Stop()
-		p.Ends()
+		p.stops()
 	}
 }
 
 func TestATokenOfAnotherAudienceOrIssuerIsRefused(t *testing.T) {
-	t.Parallel()
-	server, db := redistest.Start(t), pgtest.Database(t)
-	p := serving(t, on(server, db.URL, "--jwt-audience=dispatch", "--jwt-issuer=https://auth.example")...)
+	p := own(t).serving("--jwt-audience=dispatch", "--jwt-issuer=https://auth.example")
 	sign := func(claims jwt.MapClaims) string {
 		claims["sub"], claims["userType"], claims["exp"] = "root", token.Admin, time.Now().Add(time.Hour).Unix()
 		text, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(secret))
@@ -139,5 +115,5 @@ func TestATokenOfAnotherAudienceOrIssuerIsRefused(t *testing.T) {
 	p.is(200, sign(jwt.MapClaims{"aud": []string{"x", "dispatch"}, "iss": "https://auth.example"}), "GET", "/api/v1/config", "")
 	p.is(401, sign(jwt.MapClaims{"aud": "x", "iss": "https://auth.example"}), "GET", "/api/v1/config", "")
 	p.is(401, sign(jwt.MapClaims{"aud": "dispatch", "iss": "https://other.example"}), "GET", "/api/v1/config", "")
-	p.is(401, asAdmin, "GET", "/api/v1/config", "")
+	p.plays("401 admin GET /config")
 }

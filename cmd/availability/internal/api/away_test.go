@@ -2,8 +2,6 @@ package api_test
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -21,10 +19,7 @@ func TestWithoutRedisAHeartbeatIsAnsweredByWhatPostgresKnows(t *testing.T) {
 	t.Cleanup(source.Close)
 	a := alone(t, source)
 	beat := func(id string) (code int, problem, from string) {
-		req := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/mitra/heartbeat", nil)
-		req.Header.Set("Authorization", "Bearer "+asMitra(id))
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, req)
+		w := asked(t.Context(), a, asMitra(id), "POST", "/api/v1/mitra/heartbeat", "", "")
 		var p struct{ Type string }
 		_ = json.Unmarshal(w.Body.Bytes(), &p) // a 204 has none
 		_, problem, _ = strings.Cut(p.Type, "#")
@@ -74,13 +69,12 @@ func TestARedisThatTakesNoWritesDoesNotSayWhoMayBeat(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	r := rigOn(t, server.Options(), "", migrated.Database(t))
-	offline, gone := r.onlineMitra(), r.onlineMitra()
+	offline, gone := r.onlineMitra("offline"), r.onlineMitra("gone")
 	require.NoError(t, r.rdb.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 	r.exec("UPDATE mitra_online_status SET is_online = false WHERE mitra_id = $1", offline)
 	r.exec("UPDATE mitras SET is_active = false WHERE id = $1", gone)
 	require.True(t, r.rdb.SIsMember(t.Context(), "mitras:online", offline).Val(), "Redis knows nothing of it")
-	r.ask(asMitra(offline), "POST", "/api/v1/mitra/heartbeat",
-		"").is(http.StatusConflict).problem("not-online")
-	r.ask(asMitra(gone), "POST", "/api/v1/mitra/heartbeat",
-		"").is(http.StatusForbidden).problem("deactivated")
+	r.plays(`
+		409 {offline} POST /mitra/heartbeat -> not-online
+		403 {gone} POST /mitra/heartbeat -> deactivated`)
 }

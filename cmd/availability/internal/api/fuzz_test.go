@@ -87,6 +87,18 @@ func aloneWith(t testing.TB, source api.Source, log *slog.Logger) *api.API {
 	return a
 }
 
+// asked is what an API answers, without a server.
+func asked(ctx context.Context, a *api.API, as, method, path, kind, body string) *httptest.ResponseRecorder {
+	req := httptest.NewRequestWithContext(ctx, method, "http://a/", strings.NewReader(body))
+	req.URL.Path = path
+	req.Header = http.Header{"Authorization": {"Bearer " + as}, "Content-Type": {kind}}
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, req)
+	return w
+}
+
+const isJSON = "application/json"
+
 // FuzzBody looks for a body that breaks the API, or brings an id that is none to the source.
 func FuzzBody(f *testing.F) {
 	source := &knowsNobody{err: availability.ErrNotFound}
@@ -96,7 +108,7 @@ func FuzzBody(f *testing.F) {
 		good, good + good, good[:20], `{"mitra_id": ""}`, `{"mitra_id": null}`, `{"MITRA_ID": "` + nobody + `"}`, `[]`, `null`, ``,
 		`{"status": "completed"}`, `{"is_active": true}`, `{"is_active": 1}`, "{\"mitra_id\": \"\xff\"}", strings.Repeat("[", 1000),
 	} {
-		f.Add(body, "application/json", nobody)
+		f.Add(body, isJSON, nobody)
 	}
 	f.Add(good, "application/json; charset=utf-8", "' OR 1=1 --")
 	f.Add(good, "text/html", strings.ToUpper(nobody))
@@ -105,15 +117,11 @@ func FuzzBody(f *testing.F) {
 			"POST /api/v1/sessions/{id}/accept", "POST /api/v1/sessions/{id}/end", "PUT /api/v1/mitras/{id}",
 		} {
 			method, path, _ := strings.Cut(route, " ")
-			req := httptest.NewRequest(method, "http://a/", strings.NewReader(body))
-			req.URL.Path = strings.ReplaceAll(path, "{id}", id)
 			as := asService
 			if method == http.MethodPut {
 				as = asAdmin
 			}
-			req.Header = http.Header{"Authorization": {"Bearer " + as}, "Content-Type": {kind}}
-			w := httptest.NewRecorder()
-			a.ServeHTTP(w, req)
+			w := asked(t.Context(), a, as, method, strings.ReplaceAll(path, "{id}", id), kind, body)
 			if w.Code >= 300 && w.Code < 400 { // the mux cleans the path
 				continue
 			}
@@ -134,27 +142,16 @@ func FuzzBody(f *testing.F) {
 func TestARequestThatEndsIsNeverAnsweredAsDone(t *testing.T) {
 	t.Parallel()
 	a := alone(t, &knowsNobody{err: context.Canceled})
-	for route, body := range map[string]string{
-		"POST /api/v1/sessions/" + nobody + "/accept": `{"mitra_id": "` + nobody + `"}`,
-		"POST /api/v1/sessions/" + nobody + "/end":    `{"status": "completed"}`,
-		"POST /api/v1/mitra/online":                   ``, "POST /api/v1/mitra/offline": ``,
-		"PUT /api/v1/mitras/" + nobody: `{"is_active": false}`,
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range [][]string{
+		{asService, "POST", "/api/v1/sessions/" + nobody + "/accept", `{"mitra_id": "` + nobody + `"}`},
+		{asService, "POST", "/api/v1/sessions/" + nobody + "/end", `{"status": "completed"}`},
+		{asMitra(nobody), "POST", "/api/v1/mitra/online", ""}, {asMitra(nobody), "POST", "/api/v1/mitra/offline", ""},
+		{asAdmin, "PUT", "/api/v1/mitras/" + nobody, `{"is_active": false}`},
 	} {
-		method, path, _ := strings.Cut(route, " ")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		req := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
-		as := asService
-		switch {
-		case method == http.MethodPut:
-			as = asAdmin
-		case body == "":
-			as = asMitra(nobody)
-		}
-		req.Header = http.Header{"Authorization": {"Bearer " + as}, "Content-Type": {"application/json"}}
-		w := httptest.NewRecorder()
-		a.ServeHTTP(w, req)
-		require.Equal(t, http.StatusServiceUnavailable, w.Code, route)
+		w := asked(ctx, a, c[0], c[1], c[2], isJSON, c[3])
+		require.Equal(t, http.StatusServiceUnavailable, w.Code, c[2])
 		require.Equal(t, "1", w.Header().Get("Retry-After"))
 	}
 }
@@ -166,21 +163,20 @@ func TestAnswersInBetweenDoNotFillTheLogOfAnOutage(t *testing.T) {
 		source := &knowsNobody{err: errors.New("connection refused")}
 		var log bytes.Buffer
 		a := aloneWith(t, source, slog.New(slog.NewTextHandler(&log, nil)))
-		ask := func(as, method, path, body string) int {
-			req := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-			req.Header = http.Header{"Authorization": {"Bearer " + as}, "Content-Type": {"application/json"}}
-			w := httptest.NewRecorder()
-			a.ServeHTTP(w, req)
-			return w.Code
+		fails := func() {
+			w := asked(t.Context(), a, asMitra(nobody), "POST", "/api/v1/mitra/online", isJSON, "")
+			require.Equal(t, 503, w.Code)
 		}
 		lines := func() [2]int {
 			return [2]int{strings.Count(log.String(), "is not answered"), strings.Count(log.String(), "answered again")}
 		}
-		answered := func() { require.Equal(t, 200, ask(asAdmin, "GET", "/api/v1/config", "")) }
+		answered := func() {
+			require.Equal(t, 200, asked(t.Context(), a, asAdmin, "GET", "/api/v1/config", isJSON, "").Code)
+		}
 		answered()
 		require.Equal(t, [2]int{0, 0}, lines())
 		for range 1000 {
-			require.Equal(t, 503, ask(asMitra(nobody), "POST", "/api/v1/mitra/online", ""))
+			fails()
 			answered()
 			time.Sleep(time.Second)
 		}
@@ -188,7 +184,7 @@ func TestAnswersInBetweenDoNotFillTheLogOfAnOutage(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		answered()
 		require.Equal(t, [2]int{1, 1}, lines())
-		require.Equal(t, 503, ask(asMitra(nobody), "POST", "/api/v1/mitra/online", ""))
+		fails()
 		require.Equal(t, [2]int{2, 1}, lines())
 	})
 }

@@ -38,8 +38,8 @@ func filled(route, body, id string) (method, path, text string) {
 
 func TestWithoutAGoodTokenNothingIsAnsweredAndNothingChanged(t *testing.T) {
 	r := newRig(t)
-	id := r.onlineMitra()
-	r.session()
+	id := r.onlineMitra("a")
+	r.session("s")
 	before := r.state()
 	hour := time.Now().Add(time.Hour).Unix()
 	claims := func(change func(jwt.MapClaims)) string {
@@ -85,8 +85,8 @@ func mayCall(who token.UserType, path string) bool {
 
 func TestATokenOfAnotherUserTypeIsRefusedAndNothingChanged(t *testing.T) {
 	r := newRig(t)
-	id := r.onlineMitra()
-	r.session()
+	id := r.onlineMitra("a")
+	r.session("s")
 	before := r.state()
 	refused := 0
 	for route, body := range paths {
@@ -105,55 +105,49 @@ func TestATokenOfAnotherUserTypeIsRefusedAndNothingChanged(t *testing.T) {
 
 func TestBadInputIsRefusedByNameAndNothingChanged(t *testing.T) {
 	r := newRig(t)
-	id := r.onlineMitra()
-	at := "/api/v1/sessions/" + r.session()
+	id := r.onlineMitra("a")
+	at := "/api/v1/sessions/" + r.session("s")
+	r.names = append(r.names, "{large}", strings.Repeat("a", 1<<20), "{bytes}", "\xff\xfe", "{no dashes}",
+		strings.ReplaceAll(id, "-", ""))
 	before := r.state()
-	large := `{"mitra_id": "` + strings.Repeat("a", 1<<20) + `"}`
-	for name, c := range map[string]struct {
-		as, method, path, body string
-		code                   int
-		problem, says          string
-	}{
-		"a session that is no UUID":       {asService, "POST", "/api/v1/sessions/7/accept", `{"mitra_id": "` + id + `"}`, 400, "bad-request", "id"},
-		"SQL in an id":                    {asService, "POST", "/api/v1/sessions/" + id + "'%3B%20DROP%20TABLE%20mitras%3B--/end", `{"status": "completed"}`, 400, "bad-request", "id"},
-		"a UUID without dashes":           {asAdmin, "PUT", "/api/v1/mitras/" + strings.ReplaceAll(id, "-", ""), `{"is_active": false}`, 400, "bad-request", "id"},
-		"a mitra that is no UUID":         {asService, "POST", at + "/accept", `{"mitra_id": "' OR true --"}`, 400, "bad-request", "mitra_id"},
-		"no mitra":                        {asService, "POST", at + "/accept", `{}`, 400, "bad-request", "mitra_id"},
-		"no body":                         {asService, "POST", at + "/accept", ``, 400, "bad-request", "body"},
-		"two bodies":                      {asService, "POST", at + "/accept", `{"mitra_id": "` + id + `"} {}`, 400, "bad-request", "after"},
-		"a member that is not known":      {asService, "POST", at + "/accept", `{"mitra_id": "` + id + `", "force": true}`, 400, "bad-request", "force"},
-		"an end that is none":             {asService, "POST", at + "/end", `{"status": "searching"}`, 400, "bad-request", "status"},
-		"activity that is a text":         {asAdmin, "PUT", "/api/v1/mitras/" + id, `{"is_active": "false"}`, 400, "bad-request", "is_active"},
-		"activity that is null":           {asAdmin, "PUT", "/api/v1/mitras/" + id, `{"is_active": null}`, 400, "bad-request", "is_active"},
-		"a megabyte":                      {asService, "POST", at + "/accept", large, 413, "too-large", "65536"},
-		"a megabyte where none is wanted": {asMitra(id), "POST", "/api/v1/mitra/online", large, 413, "too-large", "65536"},
-		"a limit of zero":                 {asService, "GET", "/api/v1/available?limit=0", ``, 400, "bad-request", "limit"},
-		"two limits":                      {asService, "GET", "/api/v1/available?limit=1&limit=2", ``, 400, "bad-request", "more than once"},
-		"an unknown parameter":            {asService, "GET", "/api/v1/available?limt=1", ``, 400, "bad-request", "limt"},
-		"a page behind no UUID":           {asAdmin, "GET", "/api/v1/mitras?after=1", ``, 400, "bad-request", "after"},
-		"online that is neither":          {asAdmin, "GET", "/api/v1/mitras?online=yes", ``, 400, "bad-request", "online"},
-		"too large a page":                {asAdmin, "GET", "/api/v1/mitras?limit=1001", ``, 400, "bad-request", "limit"},
-		"a member twice":                  {asAdmin, "PUT", "/api/v1/mitras/" + id, `{"is_active": true, "is_active": false}`, 400, "bad-request", "more than once"},
-		"a body that is no UTF-8":         {asService, "POST", at + "/accept", "{\"mitra_id\": \"\xff\xfe\"}", 400, "bad-request", "UTF-8"},
-		"a parameter beside a body":       {asService, "POST", at + "/accept?mitra_id=" + nobody, `{"mitra_id": "` + id + `"}`, 400, "bad-request", "unknown parameter"},
-		"a parameter without a body":      {asMitra(id), "POST", "/api/v1/mitra/offline?dry_run=true", ``, 400, "bad-request", "dry_run"},
-		"a heartbeat's broken query":      {asMitra(id), "POST", "/api/v1/mitra/heartbeat?junk=%zz", ``, 400, "bad-request", "query"},
-		"a body that asks for something":  {asMitra(id), "POST", "/api/v1/mitra/offline", `{"online": false}`, 400, "bad-request", "online"},
-		"no payment":                      {asService, "POST", at + "/extend", `{}`, 400, "bad-request", "paid"},
-		"a reachable that is no UUID":     {asService, "GET", "/api/v1/mitras/7/reachable", ``, 400, "bad-request", "id"},
-		"an order that is none":           {asAdmin, "GET", "/api/v1/mitras?sort=name", ``, 400, "bad-request", "sort"},
-		"a limit in the body of a GET":    {asService, "GET", "/api/v1/available", `{"limit": 1}`, 400, "bad-request", "limit"},
-		"a GET with a megabyte":           {asService, "GET", "/api/v1/mitras/" + id + "/reachable", large, 413, "too-large", "65536"},
-		"another path":                    {asAdmin, "GET", "/api/v1/mitra", ``, 404, "no-such-path", ""},
-		"another method":                  {asAdmin, "DELETE", "/api/v1/mitras/" + id, ``, 405, "wrong-method", "PUT"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := r.ask(c.as, c.method, c.path, c.body).is(c.code).problem(c.problem, c.says)
-			if c.code == http.StatusMethodNotAllowed {
-				require.Equal(t, "PUT", a.header.Get("Allow"))
-			}
-		})
-	}
+	r.plays(`
+		# ids
+		400 service POST /sessions/7/accept {"mitra_id": "{a}"} -> bad-request: id
+		400 service POST /sessions/{a}'%3B%20DROP%20TABLE%20mitras%3B--/end {"status": "completed"} -> bad-request: id
+		400 admin PUT /mitras/{no dashes} {"is_active": false} -> bad-request: id
+		400 service POST /sessions/{s}/accept {"mitra_id": "' OR true --"} -> bad-request: mitra_id
+		400 service GET /mitras/7/reachable -> bad-request: id
+		400 admin GET /mitras?after=1 -> bad-request: after
+		# bodies
+		400 service POST /sessions/{s}/accept {} -> bad-request: mitra_id
+		400 service POST /sessions/{s}/accept -> bad-request: body
+		400 service POST /sessions/{s}/accept {"mitra_id": "{a}"} {} -> bad-request: after
+		400 service POST /sessions/{s}/accept {"mitra_id": "{a}", "force": true} -> bad-request: force
+		400 service POST /sessions/{s}/accept {"mitra_id": "{bytes}"} -> bad-request: UTF-8
+		400 service POST /sessions/{s}/end {"status": "searching"} -> bad-request: status
+		400 service POST /sessions/{s}/extend {} -> bad-request: paid
+		400 admin PUT /mitras/{a} {"is_active": "false"} -> bad-request: is_active
+		400 admin PUT /mitras/{a} {"is_active": null} -> bad-request: is_active
+		400 admin PUT /mitras/{a} {"is_active": true, "is_active": false} -> bad-request: more than once
+		413 service POST /sessions/{s}/accept {"mitra_id": "{large}"} -> too-large: 65536
+		# bodies where none is wanted
+		413 {a} POST /mitra/online {"mitra_id": "{large}"} -> too-large: 65536
+		400 {a} POST /mitra/offline {"online": false} -> bad-request: online
+		400 service GET /available {"limit": 1} -> bad-request: limit
+		413 service GET /mitras/{a}/reachable {"mitra_id": "{large}"} -> too-large: 65536
+		# parameters
+		400 service GET /available?limit=0 -> bad-request: limit
+		400 service GET /available?limit=1&limit=2 -> bad-request: more than once
+		400 service GET /available?limt=1 -> bad-request: limt
+		400 admin GET /mitras?online=yes -> bad-request: online
+		400 admin GET /mitras?limit=1001 -> bad-request: limit
+		400 admin GET /mitras?sort=name -> bad-request: sort
+		400 service POST /sessions/{s}/accept?mitra_id={nobody} {"mitra_id": "{a}"} -> bad-request: unknown parameter
+		400 {a} POST /mitra/offline?dry_run=true -> bad-request: dry_run
+		400 {a} POST /mitra/heartbeat?junk=%zz -> bad-request: query
+		# paths and methods
+		404 admin GET /mitra -> no-such-path`)
+	require.Equal(t, "PUT", r.plays("405 admin DELETE /mitras/{a} -> wrong-method: PUT").header.Get("Allow"))
 	req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/api/v1/config", nil)
 	require.NoError(t, err)
 	req.Header["Authorization"] = []string{"Bearer " + asAdmin, "Bearer " + asCustomer}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,7 @@ type rig struct {
 	mirror *availability.Mirror
 	doc    *document
 	client *http.Client
+	names  []string // of what a script names, each before its id
 }
 
 // newRig is one on servers that all tests share.
@@ -102,7 +104,7 @@ func rigOn(t *testing.T, options *redis.Options, prefix string, db *pgtest.DB) *
 	t.Cleanup(func() { cancel(); require.NoError(t, work.Wait()) })
 	r := &rig{
 		t: t, url: server.URL, prefix: prefix, db: db, rdb: open(options), mirror: mirror,
-		doc: readDocument(t, api.Description()), client: server.Client(),
+		doc: readDocument(t, api.Description()), client: server.Client(), names: []string{"{nobody}", nobody},
 	}
 	select {
 	case <-mirror.Ready():
@@ -225,22 +227,60 @@ func one[T any](r *rig, sql string, args ...any) (value T) {
 	return value
 }
 
-func (r *rig) mitra() string {
+// mitra makes one whom a script calls by this name.
+func (r *rig) mitra(name string) string {
 	r.t.Helper()
-	return one[string](r, "INSERT INTO mitras DEFAULT VALUES RETURNING id::text")
+	return r.named(name, "INSERT INTO mitras DEFAULT VALUES RETURNING id::text")
 }
 
 // onlineMitra is one who went online by the API.
-func (r *rig) onlineMitra() string {
+func (r *rig) onlineMitra(name string) string {
 	r.t.Helper()
-	id := r.mitra()
-	r.ask(asMitra(id), "POST", "/api/v1/mitra/online", "").is(http.StatusNoContent)
+	id := r.mitra(name)
+	r.plays("204 " + id + " POST /mitra/online")
 	return id
 }
 
-func (r *rig) session() string {
+func (r *rig) session(name string) string {
 	r.t.Helper()
-	return one[string](r, "INSERT INTO chat_sessions DEFAULT VALUES RETURNING id::text")
+	return r.named(name, "INSERT INTO chat_sessions DEFAULT VALUES RETURNING id::text")
+}
+
+func (r *rig) named(name, sql string) string {
+	r.t.Helper()
+	id := one[string](r, sql)
+	r.names = append(r.names, "{"+name+"}", id, "{"+strings.ToUpper(name)+"}", strings.ToUpper(id))
+	return id
+}
+
+// plays makes requests, one a line: the status that is expected, who asks (a mitra by its id), the
+// method, the path below /api/v1, a body, and behind an arrow the JSON of the answer, or the name of
+// its problem and words of its detail. {a} is the id of what was named a, {A} is it in capitals.
+func (r *rig) plays(script string) (last answer) {
+	r.t.Helper()
+	script = strings.NewReplacer(r.names...).Replace(script)
+	for line := range strings.SplitSeq(strings.TrimSpace(script), "\n") {
+		request, want, _ := strings.Cut(strings.TrimSpace(line), " -> ")
+		if strings.HasPrefix(request, "#") {
+			continue
+		}
+		words := append(strings.SplitN(request, " ", 5), "")
+		as, known := map[string]string{"admin": asAdmin, "service": asService, "customer": asCustomer}[words[1]]
+		if !known {
+			as = asMitra(words[1])
+		}
+		code, err := strconv.Atoi(words[0])
+		require.NoError(r.t, err, line)
+		last = r.ask(as, words[2], "/api/v1"+words[3], words[4]).is(code)
+		switch name, detail, _ := strings.Cut(want, ": "); {
+		case want == "":
+		case json.Valid([]byte(want)):
+			last.says(want)
+		default:
+			last.problem(name, detail)
+		}
+	}
+	return last
 }
 
 // state is all that a refused request could have changed.
