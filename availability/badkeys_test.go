@@ -1,18 +1,14 @@
 package availability
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -24,31 +20,30 @@ var nonsense = []string{
 	strings.Repeat("long ", mostReply/4),
 }
 
-// poisons make a key of each type, with values that mean nothing.
-var poisons = map[string]func(p redis.Pipeliner, key, value string){
-	"string": func(p redis.Pipeliner, key, value string) { p.Set(context.Background(), key, value, 0) },
-	"list":   func(p redis.Pipeliner, key, value string) { p.RPush(context.Background(), key, value, "1") },
-	"set":    func(p redis.Pipeliner, key, value string) { p.SAdd(context.Background(), key, value, "1") },
-	"hash": func(p redis.Pipeliner, key, value string) {
-		p.HSet(context.Background(), key, value, "1", "p", value, heldUntil, value, notRequired, value, heartbeatsAt, value)
-	},
-	"zset": func(p redis.Pipeliner, key, value string) {
-		p.ZAdd(context.Background(), key, redis.Z{Score: 1, Member: value})
-	},
-	"stream": func(p redis.Pipeliner, key, value string) {
-		p.XAdd(context.Background(), &redis.XAddArgs{Stream: key, Values: []string{"f", value}})
-	},
+// poisons are commands that make a key of each type, with values that mean nothing.
+var poisons = map[string]string{
+	"string": "SET KEY VALUE", "list": "RPUSH KEY VALUE 1", "set": "SADD KEY VALUE 1",
+	"hash": "HSET KEY VALUE 1 p VALUE held_until VALUE not_required VALUE heartbeats_at VALUE",
+	"zset": "ZADD KEY 1 VALUE", "stream": "XADD KEY * f VALUE",
 }
 
 // poison puts something else in the place of a key.
 func (r *rig) poison(kind, key, value string) {
 	r.t.Helper()
-	_, err := r.client.TxPipelined(r.t.Context(), func(p redis.Pipeliner) error {
-		p.Del(r.t.Context(), key)
-		poisons[kind](p, key, value)
+	var command []any
+	for word := range strings.FieldsSeq(poisons[kind]) {
+		is, ours := map[string]string{"KEY": key, "VALUE": value}[word]
+		if !ours {
+			is = word
+		}
+		command = append(command, is)
+	}
+	_, err := r.client.TxPipelined(r.ctx, func(p redis.Pipeliner) error {
+		p.Del(r.ctx, key)
+		p.Do(r.ctx, command...)
 		return nil
 	})
-	require.NoError(r.t, err)
+	r.NoError(err)
 }
 
 func (r *rig) unheard(id string) string { return r.keys.Prefix + "mitra:unheard:" + id }
@@ -67,9 +62,9 @@ func (r *rig) layout() map[string]string {
 // everything is as the source has it.
 func (r *rig) recovers(what string) {
 	r.t.Helper()
-	ctx, layout := r.t.Context(), r.layout()
+	ctx, layout := r.ctx, r.layout()
 	_, err := r.source.SetActive(ctx, "other", !r.source.state("other").Active) // by hand
-	require.NoError(r.t, err)
+	r.NoError(err)
 	var found Answer[[]Available]
 	r.eventually(func() bool {
 		if _, _, err := r.reconcile(ctx, directly); err != nil || !r.Health().Whole || r.Health().FeedError != "" {
@@ -96,71 +91,65 @@ func (r *rig) recovers(what string) {
 		found, err = r.FindAvailable(ctx, 0)
 		return err == nil && found.From == FromValkey
 	}, what)
-	require.Subset(r.t, found.Value, []Available{{"a", 0}, {"b", 1}, {"p", 2}}, what)
+	r.Subset(found.Value, []Available{{"a", 0}, {"b", 1}, {"p", 2}}, what)
 	snapshot, err := r.Snapshot(ctx)
-	require.NoError(r.t, err, what)
-	require.GreaterOrEqual(r.t, snapshot.Value.Count, 3, what)
+	r.NoError(err, what)
+	r.GreaterOrEqual(snapshot.Value.Count, 3, what)
 }
 
 func TestAnyKeyOfAnyTypeAndValueStopsNobodyElse(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		busy, p := online("b"), online("p")
-		busy.Sessions, p.Sessions = 1, 2
-		r := newRig(t, w, newFake(online("a"), busy, p, online("other")))
+	busy, p := online("b"), online("p")
+	busy.Sessions, p.Sessions = 1, 2
+	onEmpty(t, newFake(online("a"), busy, p, online("other")), func(r *rig) {
 		r.run()
 		for key := range r.layout() {
 			for kind := range poisons {
 				value := nonsense[rand.IntN(len(nonsense))]
 				r.poison(kind, key, value)
-				r.recovers(fmt.Sprintf("%s is a %s of %q", strings.TrimPrefix(key, w.Prefix), kind, value))
+				r.recovers(fmt.Sprintf("%s is a %s of %q", strings.TrimPrefix(key, r.keys.Prefix), kind, value))
 			}
 		}
 		for _, key := range append([]string{capacityKeys, heartbeatKeys}, sharedKeys...) {
-			require.Positive(t, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(key, rebuilt)), key)
-			require.Zero(t, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(key, kept)), key)
+			r.Positive(r.badKeys(key, rebuilt), key)
+			r.Zero(r.badKeys(key, kept), key)
 		}
 	})
 }
 
 // Keys that existed before the mirror do not belong to it.
 func TestAKeyOfAnotherTypeThatWasThereBeforeTheMirrorIsKeptAndNamed(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		for _, name := range sharedKeys {
-			t.Run(name, func(t *testing.T) {
-				w.Prefix = redistest.Prefix(t)
-				r := newRig(t, w, newFake(online("a")))
+	for _, name := range sharedKeys {
+		t.Run(name, func(t *testing.T) {
+			onEmpty(t, newFake(online("a")), func(r *rig) {
 				f := newFeed(r.Mirror)
-				key := w.Prefix + name
+				key := r.keys.Prefix + name
 				r.poison("zset", key, "theirs")
 				for range 3 {
-					require.ErrorContains(t, f.look(t.Context()), key+" (zset)")
+					r.ErrorContains(f.look(r.ctx), key+" (zset)")
 				}
-				require.Equal(t, []string{"theirs"}, r.client.ZRange(t.Context(), key, 0, -1).Val())
-				require.False(t, r.Health().Whole)
-				require.InDelta(t, 1, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(name, kept)), 0, "named once")
-				found, err := r.FindAvailable(t.Context(), 0)
-				require.NoError(t, err)
-				require.Equal(t, FromPostgres, found.From)
-				require.NoError(t, r.client.Del(t.Context(), key).Err()) // somebody has decided
-				require.NoError(t, f.look(t.Context()))
-				require.True(t, r.Health().Whole)
+				r.Equal([]string{"theirs"}, r.client.ZRange(r.ctx, key, 0, -1).Val())
+				r.False(r.Health().Whole)
+				r.Equal(1, r.badKeys(name, kept), "named once")
+				r.Equal(FromPostgres, r.found(0).From)
+				r.redis("DEL", key) // somebody has decided
+				r.NoError(f.look(r.ctx))
+				r.True(r.Health().Whole)
 				r.same()
 			})
-		}
-	})
+		})
+	}
 }
 
 func TestKeysOfSomebodyWhomTheSourceDoesNotKnowAreKeptIfTheyAreOfAnotherType(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r, ctx := newRig(t, w, newFake(online("a"))), t.Context()
-		r.seeded()
-		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), "nobody").Err())
+	onWhole(t, newFake(online("a")), func(r *rig) {
+		ctx := r.ctx
+		r.redis("SADD", r.keys.online(), "nobody")
 		r.poison("hash", r.keys.heartbeat("nobody"), "theirs")
-		require.NoError(t, r.client.Set(ctx, r.keys.capacity("nobody"), "7", 0).Err())
-		require.Equal(t, map[string]int{Unknown: 1}, r.reconciled())
-		require.Equal(t, "hash", r.client.Type(ctx, r.keys.heartbeat("nobody")).Val())
-		require.Zero(t, r.client.Exists(ctx, r.keys.capacity("nobody")).Val())
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(heartbeatKeys, kept)), 0)
+		r.redis("SET", r.keys.capacity("nobody"), "7")
+		r.Equal(map[string]int{Unknown: 1}, r.reconciled())
+		r.Equal("hash", r.client.Type(ctx, r.keys.heartbeat("nobody")).Val())
+		r.Zero(r.client.Exists(ctx, r.keys.capacity("nobody")).Val())
+		r.Equal(1, r.badKeys(heartbeatKeys, kept))
 		r.same()
 	})
 }
@@ -168,8 +157,8 @@ func TestKeysOfSomebodyWhomTheSourceDoesNotKnowAreKeptIfTheyAreOfAnotherType(t *
 func TestABadHeartbeatIsNoSilence(t *testing.T) {
 	for _, value := range []string{"x", strings.Repeat("z", 24), "9999-12-31T23:59:59.999Z", "hash"} {
 		t.Run(value, func(t *testing.T) {
-			swept(t, []State{silent("silent"), silent("p")}, func(t *testing.T, l *leader) {
-				ctx, require := t.Context(), require.New(t)
+			swept(t, []State{silent("silent"), silent("p")}, func(l *leader) {
+				ctx, require := l.ctx, l
 				kind := "string"
 				if value == "hash" {
 					kind = value
@@ -198,73 +187,60 @@ func TestABadHeartbeatIsNoSilence(t *testing.T) {
 }
 
 func TestASnapshotThatNobodyComputedIsNotServed(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+	onWhole(t, workforce(), func(r *rig) {
 		for text, lasts := range map[string]time.Duration{
 			`{"available":true,"count":-7}`: snapshotLasts, `{"available":true,"count":0}`: snapshotLasts,
 			`{"available":false,"count":5}`: snapshotLasts, "x": snapshotLasts,
 			`{"available":true,"count":9}`: time.Hour, `{"available":false,"count":0}`: 0,
 		} {
-			r := newRig(t, w, workforce())
-			r.seeded()
+			r := r.another(r.source)
 			r.listening(time.Hour)
-			require.NoError(t, r.client.Del(t.Context(), r.keys.computing()).Err())
-			require.NoError(t, r.client.Set(t.Context(), r.keys.snapshot(), text, lasts).Err())
-			a, err := r.Snapshot(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, Snapshot{true, 2}, a.Value, text)
-			require.Positive(t, r.client.PTTL(t.Context(), r.keys.snapshot()).Val())
+			r.redis("DEL", r.keys.computing())
+			r.NoError(r.client.Set(r.ctx, r.keys.snapshot(), text, lasts).Err())
+			r.Equal(Snapshot{true, 2}, r.snapshots().Value, text)
+			r.Positive(r.client.PTTL(r.ctx, r.keys.snapshot()).Val())
 		}
 	})
 }
 
 func TestWhatSomebodyMadeLargeIsNotReadWhole(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r, ctx := newRig(t, w, workforce()), t.Context()
-		r.seeded()
+	onWhole(t, workforce(), func(r *rig) {
+		ctx := r.ctx
 		r.listening(time.Hour)
 		large := strings.Repeat("x", 2*mostReply)
-		require.NoError(t, r.client.SAdd(ctx, r.keys.online(), large).Err())
+		r.redis("SADD", r.keys.online(), large)
 		for range 2 { // the first read removes it
-			found, err := r.FindAvailable(ctx, 0)
-			require.NoError(t, err)
-			require.Equal(t, FromValkey, found.From)
-			require.Len(t, found.Value, 2)
-			require.False(t, r.client.SIsMember(ctx, r.keys.online(), large).Val())
+			found := r.found(0)
+			r.Equal(FromValkey, found.From)
+			r.Len(found.Value, 2)
+			r.False(r.client.SIsMember(ctx, r.keys.online(), large).Val())
 		}
-		require.InDelta(t, 1, testutil.ToFloat64(r.metrics.badKeys.WithLabelValues("mitras:online", rebuilt)), 0)
-		require.NoError(t, r.client.SAdd(ctx, r.keys.deactivated(), large).Err())
-		require.NoError(t, r.client.HSet(ctx, r.keys.version(), large, "1").Err())
-		require.Empty(t, r.reconciled())
+		r.Equal(1, r.badKeys("mitras:online", rebuilt))
+		r.redis("SADD", r.keys.deactivated(), large)
+		r.redis("HSET", r.keys.version(), large, "1")
+		r.Empty(r.reconciled())
 		r.same()
 		for key, field := range map[string]string{r.keys.noted(): heartbeatsAt, r.keys.fed(): "skew"} {
-			require.NoError(t, r.client.HSet(ctx, key, field, large).Err())
+			r.redis("HSET", key, field, large)
 		}
-		require.NoError(t, newFeed(r.Mirror).tell(ctx, take, time.Time{}))
-		require.NoError(t, r.client.Set(ctx, r.keys.seeded(), large, 0).Err())
+		r.NoError(newFeed(r.Mirror).tell(ctx, take, time.Time{}))
+		r.redis("SET", r.keys.seeded(), large)
 		for range 2 * tripsAfter {
-			count, err := r.CountOnline(ctx)
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, count.From)
+			r.Equal(FromPostgres, r.counted().From)
 		}
-		require.Equal(t, "closed", r.Health().Redis)
+		r.Equal("closed", r.Health().Redis)
 	})
 }
 
 func TestACapacityThatIsNoNumberIsFull(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(online("a"), online("p")))
-		r.seeded()
+	onWhole(t, newFake(online("a"), online("p")), func(r *rig) {
 		for _, value := range nonsense {
 			if value == "05" || value == "" {
 				continue
 			}
-			require.NoError(t, r.client.Set(t.Context(), r.keys.capacity("p"), value, 0).Err())
-			found, err := r.FindAvailable(t.Context(), 0)
-			require.NoError(t, err)
-			require.Equal(t, []Available{{"a", 0}}, found.Value, "%q", value)
-			status, err := r.Status(t.Context(), "p")
-			require.NoError(t, err)
-			require.Equal(t, FromPostgres, status.From, "%q", value)
+			r.redis("SET", r.keys.capacity("p"), value)
+			r.Equal([]Available{{"a", 0}}, r.found(0).Value, "%q", value)
+			r.Equal(FromPostgres, r.states("p").From, "%q", value)
 		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -104,13 +103,12 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 	}{
 		"the leader brings it": {},
 		"the feed of another replica brings it": {"AutoOffline committed", func(l *leader) {
-			_, err := l.reconciliation(newer, directly).deliver(l.t.Context(), newer, []State{l.source.state("a")})
-			require.NoError(l.t, err)
+			l.did(l.reconciliation(newer, directly).deliver(l.ctx, newer, []State{l.source.state("a")}))
 		}},
 		"a comparison finds it": {"AutoOffline committed", func(l *leader) { l.pass("availability_reconcile") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			swept(t, []State{silent("a"), silent("b")}, func(t *testing.T, l *leader) {
+			swept(t, []State{silent("a"), silent("b")}, func(l *leader) {
 				l.failing(c.fails)
 				l.source.confirmed.set(func() {
 					beat, err := l.Heartbeat(context.Background(), "a")
@@ -120,15 +118,13 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 				})
 				l.offline()
 				l.source.confirmed.set(func() {})
-				l.source.fault.set(func(string) error { return nil })
+				l.mended()
 				if c.then != nil {
 					c.then(l)
 				}
-				require.True(t, l.source.state("a").Online)
-				require.False(t, l.source.state("b").Online, "and whoever is silent goes")
-				beat, err := l.Heartbeat(t.Context(), "a")
-				require.NoError(t, err)
-				require.Equal(t, BeatKept, beat)
+				l.True(l.source.state("a").Online)
+				l.False(l.source.state("b").Online, "and whoever is silent goes")
+				l.beats("a", BeatKept)
 				l.pass("availability_reconcile")
 				l.same()
 			})
@@ -137,16 +133,15 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 }
 
 func TestWhoGoesOfflineAfterAHeartbeatIsOffline(t *testing.T) {
-	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+	swept(t, []State{silent("a")}, func(l *leader) {
 		l.source.confirmed.set(func() {
 			_, _ = l.Heartbeat(context.Background(), "a")
 		})
 		l.failing("AutoOffline committed") // nobody has brought it yet
 		l.offline()
-		l.source.fault.set(func(string) error { return nil })
-		_, err := l.Offline(t.Context(), "a")
-		require.NoError(t, err)
-		require.False(t, l.source.state("a").Online)
+		l.mended()
+		l.did(l.Offline(l.ctx, "a"))
+		l.False(l.source.state("a").Online)
 		l.same()
 	})
 }
@@ -161,24 +156,18 @@ func TestAReplicaThatNeverReachedRedisAgesToo(t *testing.T) {
 }
 
 func TestNoTimeIsConvertedBeforeTheClocksAreCompared(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(State{ID: "a", Active: true, Online: true, Version: 1, Seen: time.Now().Add(time.Hour)})
-		source.skew = time.Hour
-		r := newRig(t, w, source, slowly)
+	source := newFake(State{ID: "a", Active: true, Online: true, Version: 1, Seen: time.Now().Add(time.Hour)})
+	source.skew = time.Hour
+	onEmpty(t, source, func(r *rig) {
 		r.clocks.compared, r.patience = false, 300*time.Millisecond
-		l := r.leads(w.Options, r.c.Layout, false)
-		require.NoError(t, w.Client.SAdd(t.Context(), r.keys.online(), "a").Err())
-		require.NoError(t, w.Client.Set(t.Context(), r.keys.heartbeat("a"), formatSeen(time.Now()), 0).Err())
-		_, err := r.apply(t.Context(), newer, source.state("a"))
-		require.ErrorIs(t, err, errUncompared)
-		reports := l.sweep("")
-		for _, sweep := range l.Sweeps() {
-			name, report := sweep.Name(), reports[sweep.Name()]
-			require.Equal(t, janitor.Failed, report.Outcome, name)
-			require.Contains(t, report.Error, errUncompared.Error(), name)
-		}
+		l := r.leads(r.c.Layout, janitor.Config{})
+		r.redis("SADD", r.keys.online(), "a")
+		r.redis("SET", r.keys.heartbeat("a"), formatSeen(time.Now()))
+		_, err := r.apply(r.ctx, newer, source.state("a"))
+		r.ErrorIs(err, errUncompared)
+		l.fails(errUncompared.Error())
 		r.run()
-		require.WithinDuration(t, time.Now(), l.mirrored("a").Seen, time.Minute, "the first states of the feed are converted")
-		require.WithinDuration(t, time.Now().Add(time.Hour), source.state("a").Seen, time.Minute)
-	})
+		r.WithinDuration(time.Now(), l.mirrored("a").Seen, time.Minute, "the first states of the feed are converted")
+		r.WithinDuration(time.Now().Add(time.Hour), source.state("a").Seen, time.Minute)
+	}, slowly)
 }

@@ -66,7 +66,7 @@ func newFake(states ...State) *fake {
 		settings: Settings{MaxCustomers: 3, StaleAfter: time.Minute, RequirePing: true, PingInterval: 10 * time.Second},
 		xid:      1, calls: map[string]int{}, fleets: map[string]time.Duration{},
 	}
-	f.fault.set(func(string) error { return nil })
+	f.mended()
 	f.held.set(func() {})
 	f.confirmed.set(func() {})
 	for _, s := range states {
@@ -74,6 +74,18 @@ func newFake(states ...State) *fake {
 	}
 	return f
 }
+
+// at has an operation meet a function, which it fails with.
+func (f *fake) at(op string, do func() error) {
+	f.fault.set(func(asked string) error {
+		if asked != op {
+			return nil
+		}
+		return do()
+	})
+}
+
+func (f *fake) mended() { f.fault.set(func(string) error { return nil }) }
 
 // now is its clock.
 func (f *fake) now() time.Time { return time.Now().Add(f.skew) }

@@ -2,7 +2,6 @@ package availability
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -21,157 +20,137 @@ var wrongVersions = []string{
 }
 
 func TestACallerWithoutTimeTripsNothing(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, workforce())
-		r.seeded()
-		late, cancel := context.WithDeadline(t.Context(), time.Now())
+	onWhole(t, workforce(), func(r *rig) {
+		late, cancel := context.WithDeadline(r.ctx, time.Now())
 		defer cancel()
 		for range 2 * tripsAfter {
 			_, err := r.Heartbeat(late, "a")
-			require.Error(t, err)
+			r.Error(err)
 			_, err = r.CountOnline(late)
-			require.Error(t, err)
+			r.Error(err)
 		}
-		require.Equal(t, "closed", r.Health().Redis)
-		require.Equal(t, "closed", r.Health().Source)
+		r.Equal("closed", r.Health().Redis)
+		r.Equal("closed", r.Health().Source)
 	})
 }
 
 func TestAnIDIsTheSameInCapitals(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		const lower, upper = "0fa0b2c3-1111-4111-8111-abcdefabcdef", "0FA0B2C3-1111-4111-8111-ABCDEFABCDEF"
-		r := newRig(t, w, newFake(online(lower)))
-		r.seeded()
-		beat, err := r.Heartbeat(t.Context(), upper)
-		require.NoError(t, err)
-		require.Equal(t, BeatKept, beat)
-		reachable, err := r.Reachable(t.Context(), upper)
-		require.NoError(t, err)
-		require.True(t, reachable.Value)
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.heartbeat(upper)).Val())
+	const lower, upper = "0fa0b2c3-1111-4111-8111-abcdefabcdef", "0FA0B2C3-1111-4111-8111-ABCDEFABCDEF"
+	onWhole(t, newFake(online(lower)), func(r *rig) {
+		r.beats(upper, BeatKept)
+		reachable, err := r.Reachable(r.ctx, upper)
+		r.NoError(err)
+		r.True(reachable.Value)
+		r.Zero(r.client.Exists(r.ctx, r.keys.heartbeat(upper)).Val())
 	})
 }
 
 func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
-	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
-		require := require.New(t)
+	swept(t, []State{silent("a")}, func(l *leader) {
 		ping := func(required bool) {
 			l.source.mu.Lock()
 			defer l.source.mu.Unlock()
 			l.source.settings.RequirePing = required
 		}
 		ping(false)
-		require.Equal(janitor.Done, l.offline().Outcome)
+		l.Equal(janitor.Done, l.offline().Outcome)
 		ping(true)
-		require.Equal(janitor.Held, l.offline().Outcome)
-		require.Equal(heldListening, l.Health().Offline)
-		require.Empty(l.source.flips)
-		s, err := l.readSettings(t.Context())
-		require.NoError(err)
+		l.Equal(janitor.Held, l.offline().Outcome)
+		l.Equal(heldListening, l.Health().Offline)
+		l.Empty(l.source.flips)
+		s, err := l.readSettings(l.ctx)
+		l.NoError(err)
 		l.required, l.free = time.Time{}, time.Time{} // as in a replica that began afterwards
-		require.True(l.judges(s))
-		require.NoError(newFeed(l.Mirror).look(t.Context()))
-		require.False(l.judges(s))
+		l.True(l.judges(s))
+		l.NoError(newFeed(l.Mirror).look(l.ctx))
+		l.False(l.judges(s))
 		// Long ago it was required.
 		at := time.Now().Add(-never - 2*l.source.settings.StaleAfter).UnixMilli()
-		require.NoError(l.client.HSet(t.Context(), l.keys.noted(), notRequired, at).Err())
-		require.Equal(1, l.offline().Evicted)
-		require.Len(l.source.flips, 1)
+		l.redis("HSET", l.keys.noted(), notRequired, at)
+		l.Equal(1, l.offline().Evicted)
+		l.Len(l.source.flips, 1)
 		l.required, l.free = time.Time{}, time.Time{}
-		require.NoError(newFeed(l.Mirror).look(t.Context()))
-		require.True(l.judges(s))
+		l.NoError(newFeed(l.Mirror).look(l.ctx))
+		l.True(l.judges(s))
 	})
 }
 
 func TestASettingThatCannotBeReadAgainIsNotAnsweredAsItWas(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake())
-		_, err := r.Settings(t.Context())
-		require.NoError(t, err)
+	onEmpty(t, newFake(), func(r *rig) {
+		r.did(r.Settings(r.ctx))
 		r.failing("Settings")
-		require.ErrorContains(t, r.PutSetting(t.Context(), "stale_after_seconds", 77), "stale_after_seconds is stored, but")
-		r.source.fault.set(func(string) error { return nil })
-		require.NoError(t, r.PutSetting(t.Context(), "stale_after_seconds", 77))
+		r.ErrorContains(r.PutSetting(r.ctx, "stale_after_seconds", 77), "stale_after_seconds is stored, but")
+		r.mended()
+		r.NoError(r.PutSetting(r.ctx, "stale_after_seconds", 77))
 	})
 }
 
 func TestNothingIsSeededFromASourceWhoseFeedCannotBeRead(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(online("a")))
+	onEmpty(t, newFake(online("a")), func(r *rig) {
 		f := newFeed(r.Mirror)
-		require.NoError(t, f.look(t.Context()))
-		require.NoError(t, r.client.Del(t.Context(), r.keys.seeded()).Err())
-		r.source.fault.set(func(op string) error { // as a standby: it has pages, and they may be old
-			if op == "Feed" {
-				return errors.New("recovery is in progress")
-			}
-			return nil
-		})
-		require.Error(t, f.look(t.Context()))
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
-		r.source.fault.set(func(string) error { return nil })
+		r.NoError(f.look(r.ctx))
+		r.redis("DEL", r.keys.seeded())
+		r.failing("Feed") // as a standby: it has pages, and they may be old
+		r.Error(f.look(r.ctx))
+		r.Zero(r.client.Exists(r.ctx, r.keys.seeded()).Val())
+		r.mended()
 		f.rests = time.Time{}
-		require.NoError(t, f.look(t.Context()))
-		require.Equal(t, int64(1), r.client.Exists(t.Context(), r.keys.seeded()).Val())
+		r.NoError(f.look(r.ctx))
+		r.Equal(int64(1), r.client.Exists(r.ctx, r.keys.seeded()).Val())
 	})
 }
 
 func TestTheSourceJudgesSilenceOnlyFromHeartbeatsThatWereBroughtToIt(t *testing.T) {
-	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+	swept(t, []State{silent("a")}, func(l *leader) {
 		f := newFeed(l.Mirror)
-		require.NoError(t, f.look(t.Context()))
-		settings, err := l.Settings(t.Context())
-		require.NoError(t, err)
-		require.WithinDuration(t, time.Now().Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
+		l.NoError(f.look(l.ctx))
+		settings, err := l.Settings(l.ctx)
+		l.NoError(err)
+		l.WithinDuration(time.Now().Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
 		// Nobody leads for a while. Meanwhile Redis takes heartbeats that do not reach the source.
 		l.stop()
 		long := time.Now().Add(-never)
-		require.NoError(t, l.client.HSet(t.Context(), l.keys.noted(), heartbeatsAt, long.UnixMilli()).Err())
-		require.NoError(t, f.look(t.Context()))
-		require.WithinDuration(t, long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
+		l.redis("HSET", l.keys.noted(), heartbeatsAt, long.UnixMilli())
+		l.NoError(f.look(l.ctx))
+		l.WithinDuration(long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
 		// Redis is emptied, and seeded.
-		require.NoError(t, l.client.Del(t.Context(), l.keys.noted()).Err())
-		require.NoError(t, f.look(t.Context()))
-		require.WithinDuration(t, long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
+		l.redis("DEL", l.keys.noted())
+		l.NoError(f.look(l.ctx))
+		l.WithinDuration(long.Add(-settings.StaleAfter-never), l.cutoff(settings), time.Minute)
 	})
 }
 
 func TestASettingThatWasReadLateDoesNotUndoANewerOne(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake())
+	onEmpty(t, newFake(), func(r *rig) {
 		slow, goOn := make(chan struct{}), make(chan struct{})
-		r.source.fault.set(func(op string) error {
-			if op == "Settings committed" {
-				r.source.fault.set(func(string) error { return nil })
-				close(slow)
-				<-goOn
-				return fmt.Errorf("%w: stale_after_seconds: soon", ErrSetting)
-			}
-			return nil
+		r.source.at("Settings committed", func() error {
+			r.mended()
+			close(slow)
+			<-goOn
+			return fmt.Errorf("%w: stale_after_seconds: soon", ErrSetting)
 		})
 		ended := make(chan error)
 		go func() { _, err := r.readSettings(context.Background()); ended <- err }()
 		<-slow
-		require.NoError(t, r.PutSetting(t.Context(), "stale_after_seconds", 77))
+		r.NoError(r.PutSetting(r.ctx, "stale_after_seconds", 77))
 		close(goOn)
-		require.ErrorIs(t, <-ended, ErrSetting)
-		require.Empty(t, r.Health().SettingsError, "what was wrong is mended since")
-		settings, err := r.Settings(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 77*time.Second, settings.StaleAfter)
+		r.ErrorIs(<-ended, ErrSetting)
+		r.Empty(r.Health().SettingsError, "what was wrong is mended since")
+		settings, err := r.Settings(r.ctx)
+		r.NoError(err)
+		r.Equal(77*time.Second, settings.StaleAfter)
 	})
 }
 
 func TestALeaseThatMakesNoSenseIsInNobodysWay(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
+	onEmpty(t, newFake(online("a")), func(r *rig) {
 		for _, until := range append(wrongVersions, fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())) {
-			r := newRig(t, w, newFake(online("a")))
-			require.NoError(t, r.client.HSet(t.Context(), r.keys.fed(), "by", "other", "until", until, "upto", until).Err())
+			r.redis("HSET", r.keys.fed(), "by", "other", "until", until, "upto", until)
 			f := newFeed(r.Mirror)
-			require.NoError(t, f.look(t.Context()))
-			require.True(t, f.feeding, until)
+			r.NoError(f.look(r.ctx))
+			r.True(f.feeding, until)
 			r.same()
-			f.leave(t.Context())
+			f.leave(r.ctx)
 		}
 	})
 }
@@ -204,24 +183,18 @@ func TestReadsStayInARedisThatTakesNoWrites(t *testing.T) {
 			r := newRig(t, w, workforce())
 			r.seeded()
 			r.listening(time.Hour)
-			require.NoError(t, config(r))
+			r.NoError(config(r))
 			for range 2 * tripsAfter {
-				_, err := r.Heartbeat(t.Context(), "a")
-				require.Error(t, err)
-				_, err = r.Online(t.Context(), "a")
-				require.NoError(t, err, "the source decides")
-				found, err := r.FindAvailable(t.Context(), 0)
-				require.NoError(t, err)
-				require.Equal(t, FromValkey, found.From)
-				status, err := r.Status(t.Context(), "a")
-				require.NoError(t, err)
-				require.Equal(t, FromValkey, status.From)
-				snapshot, err := r.Snapshot(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, Snapshot{true, 2}, snapshot.Value)
+				_, err := r.Heartbeat(r.ctx, "a")
+				r.Error(err)
+				_, err = r.Online(r.ctx, "a")
+				r.NoError(err, "the source decides")
+				r.Equal(FromValkey, r.found(0).From)
+				r.Equal(FromValkey, r.states("a").From)
+				r.Equal(Snapshot{true, 2}, r.snapshots().Value)
 			}
-			require.Equal(t, "closed", r.Health().Redis)
-			require.InDelta(t, 1, testutil.ToFloat64(r.metrics.computed), 0)
+			r.Equal("closed", r.Health().Redis)
+			r.InDelta(1, testutil.ToFloat64(r.metrics.computed), 0)
 		})
 	}
 }

@@ -15,19 +15,19 @@ func TestAMassFailureHoldsOnceAndThenWhoIsSilentStillGoes(t *testing.T) {
 	for i := range waveLeast {
 		states = append(states, silent(fmt.Sprint("m", i)))
 	}
-	swept(t, states, func(t *testing.T, l *leader) {
-		require.Equal(t, janitor.Held, l.offline().Outcome)
-		_, err := l.Heartbeat(t.Context(), "m0") // it was ours: this one comes back meanwhile
-		require.NoError(t, err)
-		require.Equal(t, janitor.Held, l.offline().Outcome, "it is not over")
+	swept(t, states, func(l *leader) {
+		l.Equal(janitor.Held, l.offline().Outcome)
+		_, err := l.Heartbeat(l.ctx, "m0") // it was ours: this one comes back meanwhile
+		l.NoError(err)
+		l.Equal(janitor.Held, l.offline().Outcome, "it is not over")
 		past := time.Now().Add(-time.Millisecond).UnixMilli()
-		require.NoError(t, l.client.HSet(t.Context(), l.keys.noted(), heldUntil, past).Err())
+		l.redis("HSET", l.keys.noted(), heldUntil, past)
 		report := l.offline()
-		require.Equal(t, janitor.Done, report.Outcome)
-		require.Equal(t, waveLeast-1, report.Evicted)
+		l.Equal(janitor.Done, report.Outcome)
+		l.Equal(waveLeast-1, report.Evicted)
 		l.same()
 		l.offline()
-		require.False(t, l.client.HExists(t.Context(), l.keys.noted(), heldUntil).Val(), "the next wave holds again")
+		l.False(l.client.HExists(l.ctx, l.keys.noted(), heldUntil).Val(), "the next wave holds again")
 	})
 }
 
@@ -53,10 +53,10 @@ func TestAMassFailureHoldsBeforeTheFirstOfItsWaveGoesOffline(t *testing.T) {
 				}
 				states = append(states, s)
 			}
-			swept(t, states, func(t *testing.T, l *leader) {
+			swept(t, states, func(l *leader) {
 				report := l.offline()
-				require.Equal(t, test.outcome, report.Outcome)
-				require.Equal(t, test.evicted, report.Evicted)
+				l.Equal(test.outcome, report.Outcome)
+				l.Equal(test.evicted, report.Evicted)
 			})
 		})
 	}

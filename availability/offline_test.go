@@ -10,10 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
-	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -37,28 +35,21 @@ type leader struct {
 	stop   func()
 }
 
-func (r *rig) leads(o *redis.Options, layout guard.Layout, dry bool) *leader {
+func (r *rig) leads(layout guard.Layout, c janitor.Config) *leader {
 	r.t.Helper()
-	return r.leadsWith(o, layout, guard.Timing{
-		Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL,
-	}, janitor.Config{DryRun: dry})
-}
-
-func (r *rig) leadsWith(o *redis.Options, layout guard.Layout, timing guard.Timing, c janitor.Config) *leader {
-	r.t.Helper()
+	o := r.world.Options
 	data, control := redis.NewClient(o), redis.NewClient(controlOptions(o))
 	r.t.Cleanup(func() { _, _ = data.Close(), control.Close() })
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: "worker-1", Layout: layout, Logger: r.log,
-		HeartbeatInterval: timing.Interval, HeartbeatTTL: timing.TTL,
 	})
-	require.NoError(r.t, err)
+	r.NoError(err)
 	c.Client, c.Control, c.Registry, c.Sweeps, c.Logger, c.RedisShare = data, control, reg, r.Sweeps(), r.log, 1
 	jan, err := janitor.New(c)
-	require.NoError(r.t, err)
+	r.NoError(err)
 	l := &leader{rig: r, jan: jan, layout: layout}
-	_, err = guard.New(data, data, layout, timing, "nobody").Tick(r.t.Context())
-	require.NoError(r.t, err)
+	timing := guard.Timing{Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL}
+	r.did(guard.New(data, data, layout, timing, "nobody").Tick(r.ctx))
 	l.listened(10 * time.Hour)
 	ctx, cancel := context.WithCancel(context.Background())
 	replica := pool.New().WithContext(ctx)
@@ -68,7 +59,7 @@ func (r *rig) leadsWith(o *redis.Options, layout guard.Layout, timing guard.Timi
 	l.stop = func() {
 		if stopped.CompareAndSwap(false, true) {
 			cancel()
-			require.NoError(r.t, replica.Wait())
+			r.NoError(replica.Wait())
 		}
 	}
 	r.t.Cleanup(l.stop)
@@ -80,7 +71,7 @@ func (r *rig) leadsWith(o *redis.Options, layout guard.Layout, timing guard.Timi
 func (l *leader) listened(d time.Duration) {
 	l.t.Helper()
 	at := time.Now().Add(-d).UnixMilli()
-	require.NoError(l.t, l.client.HSet(l.t.Context(), l.layout.Witness(), "since", at).Err())
+	l.redis("HSET", l.layout.Witness(), "since", at)
 }
 
 // sweep asks for a pass of one sweep, or of all if it is "", and returns the reports by name. All
@@ -90,11 +81,11 @@ func (l *leader) sweep(only string) map[string]janitor.Report {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for range tick.C {
-		reports, err := l.jan.Sweep(l.t.Context(), janitor.Request{Sweep: only})
+		reports, err := l.jan.Sweep(l.ctx, janitor.Request{Sweep: only})
 		if not := new(janitor.NotLeaderError); errors.As(err, &not) {
 			continue
 		}
-		require.NoError(l.t, err)
+		l.NoError(err)
 		all := map[string]janitor.Report{}
 		for _, r := range reports {
 			all[r.Sweep] = r
@@ -110,19 +101,18 @@ func (l *leader) offline() janitor.Report { return l.pass("availability_offline"
 
 // swept runs a test with a leader on each kind of server. Its mitras are seeded after its first
 // passes.
-func swept(t *testing.T, states []State, test func(t *testing.T, l *leader)) {
+func swept(t *testing.T, states []State, test func(l *leader)) {
 	t.Helper()
 	made := time.Now()
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(), slowly)
-		l := r.leads(w.Options, r.c.Layout, false)
+	onEmpty(t, newFake(), func(r *rig) {
+		l := r.leads(r.c.Layout, janitor.Config{})
 		for _, s := range states {
 			s.Seen = s.Seen.Add(time.Since(made)) // the test may have waited for its turn
 			r.source.put(s)
 		}
 		r.seeded()
-		test(t, l)
-	})
+		test(l)
+	}, slowly)
 }
 
 // silent is a state of somebody who is online and has not been heard of for an hour.
@@ -179,17 +169,17 @@ func TestNobodyGoesOffline(t *testing.T) {
 			if states == nil {
 				states = []State{silent("a")}
 			}
-			swept(t, states, func(t *testing.T, l *leader) {
+			swept(t, states, func(l *leader) {
 				if c.arrange != nil {
 					c.arrange(l)
 				}
-				require.Equal(t, c.outcome, l.offline().Outcome)
-				require.Empty(t, l.source.flips)
-				require.True(t, l.source.state(states[0].ID).Online)
+				l.Equal(c.outcome, l.offline().Outcome)
+				l.Empty(l.source.flips)
+				l.True(l.source.state(states[0].ID).Online)
 				if c.why == "" {
-					require.NotEmpty(t, l.Health().Offline)
+					l.NotEmpty(l.Health().Offline)
 				} else {
-					require.Equal(t, c.why, l.Health().Offline)
+					l.Equal(c.why, l.Health().Offline)
 				}
 			})
 		})
@@ -198,12 +188,7 @@ func TestNobodyGoesOffline(t *testing.T) {
 
 // failing makes one operation of the source fail.
 func (r *rig) failing(op string) {
-	r.source.fault.set(func(asked string) error {
-		if asked == op {
-			return errors.New("no answer")
-		}
-		return nil
-	})
+	r.source.at(op, func() error { return errors.New("no answer") })
 }
 
 func TestWhatWasNotedBeforeTheClockWentBackOrMakesNoSenseHoldsNoLongerThanItCan(t *testing.T) {
@@ -211,20 +196,20 @@ func TestWhatWasNotedBeforeTheClockWentBackOrMakesNoSenseHoldsNoLongerThanItCan(
 	for field, reason := range map[string]string{heldUntil: heldMassFailure, notRequired: heldListening} {
 		for _, value := range []string{ahead, "9223372036854775808"} {
 			t.Run(field+" "+value, func(t *testing.T) {
-				swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+				swept(t, []State{silent("a")}, func(l *leader) {
 					noted := func() time.Time {
-						ms, err := l.client.HGet(t.Context(), l.keys.noted(), field).Int64()
-						require.NoError(t, err)
+						ms, err := l.client.HGet(l.ctx, l.keys.noted(), field).Int64()
+						l.NoError(err)
 						return time.UnixMilli(ms)
 					}
-					require.NoError(t, l.client.HSet(t.Context(), l.keys.noted(), field, value).Err())
+					l.redis("HSET", l.keys.noted(), field, value)
 					report := l.offline()
-					require.Equal(t, janitor.Held, report.Outcome)
-					require.Equal(t, reason, report.Reason)
-					require.Less(t, time.Until(noted()), time.Hour)
+					l.Equal(janitor.Held, report.Outcome)
+					l.Equal(reason, report.Reason)
+					l.Less(time.Until(noted()), time.Hour)
 					was := noted()
 					l.offline()
-					require.Equal(t, was, noted(), "it does not begin again")
+					l.Equal(was, noted(), "it does not begin again")
 				})
 			})
 		}
@@ -234,22 +219,21 @@ func TestWhatWasNotedBeforeTheClockWentBackOrMakesNoSenseHoldsNoLongerThanItCan(
 func TestASweepThatDiedIsBroughtByTheFeedOrMadeByTheNextOnce(t *testing.T) {
 	for at, applied := range map[string]bool{"AutoOffline": false, "AutoOffline committed": true} {
 		t.Run("at "+at, func(t *testing.T) {
-			swept(t, []State{silent("a"), silent("b"), online("c")}, func(t *testing.T, l *leader) {
+			swept(t, []State{silent("a"), silent("b"), online("c")}, func(l *leader) {
 				l.failing(at)
 				l.source.busy = []string{"b"} // whom the source leaves is looked at by the next pass
-				require.Equal(t, janitor.Failed, l.offline().Outcome)
-				require.Equal(t, !applied, l.source.state("a").Online)
-				l.source.fault.set(func(string) error { return nil })
+				l.Equal(janitor.Failed, l.offline().Outcome)
+				l.Equal(!applied, l.source.state("a").Online)
+				l.mended()
 				if applied {
-					_, err := l.reconciliation(newer, directly).deliver(t.Context(), newer, []State{l.source.state("a")})
-					require.NoError(t, err)
+					l.did(l.reconciliation(newer, directly).deliver(l.ctx, newer, []State{l.source.state("a")}))
 				}
-				require.Equal(t, janitor.Done, l.offline().Outcome)
-				require.True(t, l.source.state("b").Online)
+				l.Equal(janitor.Done, l.offline().Outcome)
+				l.True(l.source.state("b").Online)
 				l.source.busy = nil
-				require.Equal(t, janitor.Done, l.offline().Outcome)
-				require.Len(t, l.source.flips, 2, "nobody twice")
-				require.True(t, l.source.state("c").Online)
+				l.Equal(janitor.Done, l.offline().Outcome)
+				l.Len(l.source.flips, 2, "nobody twice")
+				l.True(l.source.state("c").Online)
 				l.same()
 			})
 		})
@@ -265,21 +249,21 @@ func TestOneWhoComesBackBeforeTheCommitKeepsAllOfManyOnline(t *testing.T) {
 	for i := range 600 {
 		states = append(states, online(fmt.Sprintf("fresh-%03d", i)))
 	}
-	swept(t, states, func(t *testing.T, l *leader) {
+	swept(t, states, func(l *leader) {
 		back := 0
-		l.source.fault.set(func(op string) error {
-			if op != "AutoOffline" || back > settleTries {
+		l.source.at("AutoOffline", func() error {
+			if back > settleTries {
 				return nil
 			}
 			back++
 			_, err := l.Heartbeat(context.Background(), fmt.Sprintf("silent-%03d", back))
 			return err
 		})
-		require.Equal(t, janitor.Failed, l.offline().Outcome, "one more at each try")
-		require.Empty(t, l.source.flips)
+		l.Equal(janitor.Failed, l.offline().Outcome, "one more at each try")
+		l.Empty(l.source.flips)
 		report := l.offline()
-		require.Equal(t, janitor.Done, report.Outcome)
-		require.Len(t, l.source.flips, 550-settleTries-1)
+		l.Equal(janitor.Done, report.Outcome)
+		l.Len(l.source.flips, 550-settleTries-1)
 	})
 }
 
@@ -292,48 +276,67 @@ func TestALookThatHasAgedKeepsEverybody(t *testing.T) {
 		"Redis was emptied": {func(l *leader) { l.client.Del(context.Background(), l.keys.seeded()) }, heldUnseeded},
 	} {
 		t.Run(name, func(t *testing.T) {
-			swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+			swept(t, []State{silent("a")}, func(l *leader) {
 				l.source.settings.StaleAfter = 20 * time.Minute
 				l.source.held.set(func() { c.happens(l) }) // before the commit
 				report := l.offline()
-				require.Equal(t, janitor.Held, report.Outcome)
-				require.Equal(t, c.reason, report.Reason)
-				require.Equal(t, c.reason, l.Health().Offline)
-				require.Empty(t, l.source.flips)
+				l.Equal(janitor.Held, report.Outcome)
+				l.Equal(c.reason, report.Reason)
+				l.Equal(c.reason, l.Health().Offline)
+				l.Empty(l.source.flips)
 			})
 		})
 	}
 }
 
 func TestADryRunSetsNobodyOffline(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		r := newRig(t, w, newFake(), slowly)
-		l := r.leads(w.Options, r.c.Layout, true)
+	onEmpty(t, newFake(), func(r *rig) {
+		l := r.leads(r.c.Layout, janitor.Config{DryRun: true})
 		r.source.put(silent("a"))
 		r.seeded()
 		report := l.offline()
-		require.Equal(t, 1, report.Condemned)
-		require.Zero(t, report.Evicted)
-		require.Empty(t, r.source.flips)
-		require.Zero(t, r.client.Exists(t.Context(), r.keys.noted()).Val())
-	})
+		r.Equal(1, report.Condemned)
+		r.Zero(report.Evicted)
+		r.Empty(r.source.flips)
+		r.Zero(r.client.Exists(r.ctx, r.keys.noted()).Val())
+	}, slowly)
 }
 
 // A mitra sends its heartbeats to another fleet, whose next copy of them is to come.
 func TestWhoMayHaveSentAHeartbeatToAnotherFleetStaysOnline(t *testing.T) {
-	swept(t, []State{silent("a")}, func(t *testing.T, l *leader) {
+	swept(t, []State{silent("a")}, func(l *leader) {
 		a := l.source.state("a")
 		a.Seen = time.Now().Add(-l.source.settings.StaleAfter - time.Minute)
 		l.source.put(a)
-		_, err := l.source.Announce(t.Context(), "another", time.Minute)
-		require.NoError(t, err)
-		require.Equal(t, janitor.Done, l.offline().Outcome)
-		require.True(t, l.source.state("a").Online)
-		require.Len(t, l.source.fleets, 2, "this one is announced, too")
+		l.did(l.source.Announce(l.ctx, "another", time.Minute))
+		l.Equal(janitor.Done, l.offline().Outcome)
+		l.True(l.source.state("a").Online)
+		l.Len(l.source.fleets, 2, "this one is announced, too")
 		l.source.mu.Lock()
 		delete(l.source.fleets, "another")
 		l.source.mu.Unlock()
-		require.Equal(t, janitor.Done, l.offline().Outcome)
-		require.False(t, l.source.state("a").Online)
+		l.Equal(janitor.Done, l.offline().Outcome)
+		l.False(l.source.state("a").Online)
 	})
+}
+
+func TestAJanitorWithAnotherPrefixIsRefusedByName(t *testing.T) {
+	onEmpty(t, newFake(), func(r *rig) {
+		other := guard.Layout{Prefix: r.keys.Prefix + "other:"}
+		r.leads(other, janitor.Config{}).fails("both need the same Layout", other.Prefix)
+		r.Contains(r.Health().Offline, "both need the same Layout")
+	}, slowly)
+}
+
+// fails requires that each sweep fails, and says these words.
+func (l *leader) fails(words ...string) {
+	l.t.Helper()
+	reports := l.sweep("")
+	for _, sweep := range l.Sweeps() {
+		name, report := sweep.Name(), reports[sweep.Name()]
+		l.Equal(janitor.Failed, report.Outcome, name)
+		for _, word := range words {
+			l.Contains(report.Error, word, name)
+		}
+	}
 }

@@ -30,10 +30,73 @@ func TestMain(m *testing.M) {
 
 // rig is a mirror of a fake source on a test's own keys.
 type rig struct {
+	*require.Assertions
 	t *testing.T
 	*Mirror
 	source *fake
-	client *redis.Client // of the test
+	client *redis.Client   // of the test
+	ctx    context.Context // of the test
+	world  redistest.World
+}
+
+// another is a mirror of the same keys.
+func (r *rig) another(source *fake) *rig {
+	r.t.Helper()
+	return newRig(r.t, r.world, source)
+}
+
+// onEmpty runs a test of a mirror that nobody has seeded, on the shared server.
+func onEmpty(t *testing.T, source *fake, test func(r *rig), change ...func(*Config)) {
+	t.Helper()
+	redistest.OnReal(t, func(t *testing.T, w redistest.World) { test(newRig(t, w, source, change...)) })
+}
+
+// onWhole runs a test of a mirror that is whole.
+func onWhole(t *testing.T, source *fake, test func(r *rig), change ...func(*Config)) {
+	t.Helper()
+	onEmpty(t, source, func(r *rig) {
+		r.seeded()
+		test(r)
+	}, change...)
+}
+
+// did requires that a call went well.
+func (r *rig) did(_ any, err error) {
+	r.t.Helper()
+	r.NoError(err)
+}
+
+// fine returns an answer that no error came with.
+func fine[A any](r *rig, answer func(context.Context) (A, error)) A {
+	r.t.Helper()
+	a, err := answer(r.ctx)
+	r.NoError(err)
+	return a
+}
+
+func (r *rig) counted() Answer[int]        { return fine(r, r.CountOnline) }
+func (r *rig) snapshots() Answer[Snapshot] { return fine(r, r.Snapshot) }
+
+func (r *rig) found(limit int) Answer[[]Available] {
+	r.t.Helper()
+	return fine(r, func(ctx context.Context) (Answer[[]Available], error) { return r.FindAvailable(ctx, limit) })
+}
+
+func (r *rig) states(id string) Answer[MitraStatus] {
+	r.t.Helper()
+	return fine(r, func(ctx context.Context) (Answer[MitraStatus], error) { return r.Status(ctx, id) })
+}
+
+// beats sends a heartbeat, which gets this answer.
+func (r *rig) beats(id string, want Beat) {
+	r.t.Helper()
+	before := r.client.Get(r.ctx, r.keys.heartbeat(id)).Val()
+	beat, err := r.Heartbeat(r.ctx, id)
+	r.NoError(err)
+	r.Equal(want, beat)
+	if beat == BeatDeactivated || beat == BeatNotOnline {
+		r.Equal(before, r.client.Get(r.ctx, r.keys.heartbeat(id)).Val(), "nothing is written")
+	}
 }
 
 // mostReply is less than what some tests put into Redis, as programs take less than others may put
@@ -65,7 +128,7 @@ func newRig(t *testing.T, w redistest.World, source *fake, change ...func(*Confi
 	m, err := New(c)
 	require.NoError(t, err)
 	m.patience, m.clocks.compared = time.Minute, true // for parts that run without the feed
-	return &rig{t, m, source, w.Client}
+	return &rig{require.New(t), t, m, source, w.Client, t.Context(), w}
 }
 
 // controlOptions are those of lease, with as many connections as a test asks for.
@@ -73,6 +136,24 @@ func controlOptions(o *redis.Options) *redis.Options {
 	c := lease.Options(o)
 	c.PoolSize = max(c.PoolSize, o.PoolSize)
 	return c
+}
+
+// redis runs a command of the test's own.
+func (r *rig) redis(command ...any) {
+	r.t.Helper()
+	r.NoError(r.client.Do(r.ctx, command...).Err())
+}
+
+// before has each command of the mirror meet a function, whose error answers it.
+func (r *rig) before(f func(cmd redis.Cmder) error) {
+	r.rdb.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		for _, cmd := range cmds {
+			if err := f(cmd); err != nil {
+				return redistest.Fail(cmds, err)
+			}
+		}
+		return send()
+	}))
 }
 
 // run runs the mirror until the test ends, or stop is called, and returns when it is whole.
@@ -86,14 +167,14 @@ func (r *rig) run() (stop func()) {
 		if !ended {
 			ended = true
 			cancel()
-			require.NoError(r.t, work.Wait())
+			r.NoError(work.Wait())
 		}
 	}
 	r.t.Cleanup(stop)
 	select {
 	case <-r.Ready():
 	case <-time.After(time.Minute):
-		require.Fail(r.t, "the mirror does not become whole", r.Health().FeedError)
+		r.Fail("the mirror does not become whole", r.Health().FeedError)
 	}
 	return stop
 }
@@ -101,7 +182,7 @@ func (r *rig) run() (stop func()) {
 // seeded seeds once, without anything that runs.
 func (r *rig) seeded() {
 	r.t.Helper()
-	require.NoError(r.t, r.seed(r.t.Context()))
+	r.NoError(r.seed(r.ctx))
 }
 
 func (r *rig) seed(ctx context.Context) error { return seed(ctx, r.Mirror) }
@@ -117,6 +198,8 @@ func seed(ctx context.Context, m *Mirror) error {
 	defer f.leave(ctx)
 	return f.seed(ctx)
 }
+
+func (r *rig) mended() { r.source.mended() }
 
 func (r *rig) eventually(f func() bool, what string) {
 	r.t.Helper()
@@ -134,13 +217,13 @@ func (r *rig) looked() {
 // later returns when the server's clock, as heartbeats have it, has gone on from a moment.
 func (r *rig) later(at time.Time) {
 	r.t.Helper()
-	r.eventually(func() bool { return formatSeen(r.client.Time(r.t.Context()).Val()) > formatSeen(at) }, "time goes on")
+	r.eventually(func() bool { return formatSeen(r.client.Time(r.ctx).Val()) > formatSeen(at) }, "time goes on")
 }
 
 // mirrored is what Redis has of a mitra, as a State.
 func (r *rig) mirrored(id string) State {
 	r.t.Helper()
-	ctx, k := r.t.Context(), r.keys
+	ctx, k := r.ctx, r.keys
 	var (
 		on, off *redis.BoolCmd
 		n, at   *redis.StringCmd
@@ -152,7 +235,7 @@ func (r *rig) mirrored(id string) State {
 		return nil
 	})
 	if err != redis.Nil { //nolint:errorlint // of a pipeline
-		require.NoError(r.t, err)
+		r.NoError(err)
 	}
 	v, _ := version.Int64()
 	sessions, _ := n.Int()
@@ -162,7 +245,7 @@ func (r *rig) mirrored(id string) State {
 // same requires that Redis has exactly what the source has, and nothing of anybody else.
 func (r *rig) same() {
 	r.t.Helper()
-	require.Empty(r.t, r.differences())
+	r.Empty(r.differences())
 }
 
 func (r *rig) differences() (found []string) {
@@ -201,6 +284,10 @@ func (r *rig) differences() (found []string) {
 
 func (r *rig) drift(kind string) int {
 	return int(testutil.ToFloat64(r.metrics.drift.WithLabelValues(kind)))
+}
+
+func (r *rig) badKeys(key, became string) int {
+	return int(testutil.ToFloat64(r.metrics.badKeys.WithLabelValues(key, became)))
 }
 
 // online is a state of somebody who is online and was just seen.

@@ -1,9 +1,7 @@
 package availability
 
 import (
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,89 +13,81 @@ import (
 )
 
 func TestASeedThatIsFlushedInItsMiddleCertifiesNothing(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake()
-		for i := range 600 {
-			source.put(online(fmt.Sprintf("%04d", i)))
-		}
-		r := newRig(t, w, source)
+	source := newFake()
+	for i := range 600 {
+		source.put(online(fmt.Sprintf("%04d", i)))
+	}
+	onEmpty(t, source, func(r *rig) {
 		flush := func() {
-			all, err := r.client.Keys(t.Context(), w.Prefix+"*").Result()
-			require.NoError(t, err)
-			require.NoError(t, r.client.Del(t.Context(), all...).Err())
+			all, err := r.client.Keys(r.ctx, r.keys.Prefix+"*").Result()
+			r.NoError(err)
+			r.NoError(r.client.Del(r.ctx, all...).Err())
 		}
-		other := newFeed(newRig(t, w, source).Mirror)
+		other := newFeed(r.another(source).Mirror)
 		other.sawWhole = true
 		rebuild := func() { // another replica makes a structure again that somebody overwrote
 			r.poison("list", r.keys.deactivated(), "x")
-			require.NoError(t, other.fit(t.Context()))
+			r.NoError(other.fit(r.ctx))
 		}
 		for at := 2; at <= 3; at++ { // the second page, and the end
 			for _, loses := range []func(){flush, rebuild} {
 				pages := 0
-				source.fault.set(func(op string) error {
-					if op == "Page" {
-						if pages++; pages == at {
-							loses()
-						}
+				r.source.at("Page", func() error {
+					if pages++; pages == at {
+						loses()
 					}
 					return nil
 				})
-				err := r.seed(t.Context())
-				require.ErrorIs(t, err, errEmptied)
-				require.Zero(t, r.client.Exists(t.Context(), r.keys.seeded()).Val())
+				r.ErrorIs(r.seed(r.ctx), errEmptied)
+				r.Zero(r.client.Exists(r.ctx, r.keys.seeded()).Val())
 			}
 		}
-		source.fault.set(func(string) error { return nil })
+		r.mended()
 		r.seeded()
 		r.same()
 	})
 }
 
 func TestOneReplicaFeedsAndADeadOneIsInNobodysWay(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source, ctx := newFake(online("a")), t.Context()
-		r, other := newRig(t, w, source), newRig(t, w, source)
+	onEmpty(t, newFake(online("a")), func(r *rig) {
+		source, ctx, other := r.source, r.ctx, r.another(r.source)
 		one, two := newFeed(r.Mirror), newFeed(other.Mirror)
-		require.NoError(t, one.look(ctx))
+		r.NoError(one.look(ctx))
 		asked := source.asked("Feed")
-		require.NoError(t, two.look(ctx))
-		require.False(t, two.feeding)
-		require.Equal(t, asked, source.asked("Feed"), "the source is asked by one alone")
-		require.True(t, other.Health().Whole)
+		r.NoError(two.look(ctx))
+		r.False(two.feeding)
+		r.Equal(asked, source.asked("Feed"), "the source is asked by one alone")
+		r.True(other.Health().Whole)
 
 		// It dies: somebody by psql, and the lease expires.
-		_, err := source.SetOnline(ctx, "a", false)
-		require.NoError(t, err)
-		require.NoError(t, r.client.HSet(ctx, r.keys.fed(), "until", 1).Err())
-		require.NoError(t, two.look(ctx))
+		r.did(source.SetOnline(ctx, "a", false))
+		r.redis("HSET", r.keys.fed(), "until", 1)
+		r.NoError(two.look(ctx))
 		r.same()
-		require.NoError(t, one.look(ctx), "it was frozen")
-		require.False(t, one.feeding)
+		r.NoError(one.look(ctx), "it was frozen")
+		r.False(one.feeding)
 		two.leave(ctx)
-		require.NoError(t, one.look(ctx), "at once")
-		require.True(t, one.feeding)
+		r.NoError(one.look(ctx), "at once")
+		r.True(one.feeding)
 	})
 }
 
 func TestAFeederThatCannotReadTheSourceLetsAnotherFeed(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		cut, source := newFake(online("a")), newFake(online("a"))
-		var away atomic.Bool
-		cut.fault.set(func(op string) error {
-			if op == "Feed" && away.Load() {
-				return errors.New("no answer")
-			}
-			return nil
-		})
-		r, other := newRig(t, w, cut), newRig(t, w, source)
+	onEmpty(t, newFake(online("a")), func(r *rig) {
+		other := r.another(newFake(online("a")))
 		r.run()
-		other.run()
-		away.Store(true)
-		_, err := source.SetOnline(t.Context(), "a", false)
-		require.NoError(t, err)
+		stop := other.run()
+		r.failing("Feed")
+		for _, source := range []*fake{r.source, other.source} {
+			r.did(source.SetOnline(r.ctx, "a", false))
+		}
 		other.eventually(func() bool { return len(other.differences()) == 0 }, "the other one feeds")
 		r.eventually(func() bool { return r.Health().Behind == 0 }, "for both")
+		stop()
+		r.eventually(func() bool { return r.Health().FeedError != "" }, "the status says so")
+		r.did(r.source.SetOnline(r.ctx, "a", true))
+		r.mended()
+		r.eventually(func() bool { return r.Health().FeedError == "" && len(r.differences()) == 0 }, "nothing is lost")
 	})
 }
 
@@ -107,46 +97,40 @@ func TestAConnectionThatBeginsAnewIsSeededThoughTheMirrorSeemsWhole(t *testing.T
 	w := redistest.World{Client: s.Client(), Options: s.Options(), Real: true}
 	r := newRig(t, w, newFake(online("a")))
 	r.run()
-	ctx := t.Context()
+	ctx := r.ctx
 	// Only the end of the subscription reveals that a server was rolled back.
 	r.eventually(func() bool { return r.client.PubSubNumSub(ctx, r.keys.invalidate()).Val()[r.keys.invalidate()] == 1 }, "")
-	require.NoError(t, r.client.SRem(ctx, r.keys.online(), "a").Err())
-	require.NoError(t, r.client.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+	r.redis("SREM", r.keys.online(), "a")
+	r.NoError(r.client.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
 	r.eventually(func() bool { return len(r.differences()) == 0 }, "it is seeded again")
 	// Counted when it is over, after its last write.
 	r.eventually(func() bool { return testutil.ToFloat64(r.metrics.seeds) == 2 }, "and that is counted")
 }
 
 func TestStatesAreAppliedByVersionAlone(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		source := newFake(online("a"))
-		r := newRig(t, w, source)
-		r.seeded()
-		ctx := t.Context()
+	onWhole(t, newFake(online("a")), func(r *rig) {
+		ctx := r.ctx
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		v5 := State{ID: "a", Version: 5, Online: true, Active: true, Sessions: 2, Seen: now}
 		v4 := State{ID: "a", Version: 4, Active: false, Sessions: 9}
 		for _, s := range []State{v5, v4, v5, v4} {
-			_, err := r.apply(ctx, newer, s)
-			require.NoError(t, err)
+			r.did(r.apply(ctx, newer, s))
 		}
-		require.Equal(t, v5, r.mirrored("a"))
+		r.Equal(v5, r.mirrored("a"))
 
 		later := formatSeen(now.Add(time.Hour))
-		require.NoError(t, r.client.Set(ctx, r.keys.heartbeat("a"), later, 0).Err())
+		r.redis("SET", r.keys.heartbeat("a"), later)
 		v6 := v5
 		v6.Version = 6
-		_, err := r.apply(ctx, newer, v6)
-		require.NoError(t, err)
-		require.Equal(t, later, formatSeen(r.mirrored("a").Seen), "the later of two signs of life stays")
+		r.did(r.apply(ctx, newer, v6))
+		r.Equal(later, formatSeen(r.mirrored("a").Seen), "the later of two signs of life stays")
 
 		v7 := State{ID: "a", Version: 7, Active: true, Seen: now}
-		_, err = r.apply(ctx, newer, v7)
-		require.NoError(t, err)
+		r.did(r.apply(ctx, newer, v7))
 		got := r.mirrored("a")
-		require.False(t, got.Online)
-		require.True(t, got.Seen.IsZero(), "nobody offline has a heartbeat")
-		require.Equal(t, redis.Nil, r.client.Get(ctx, r.keys.heartbeat("a")).Err())
+		r.False(got.Online)
+		r.True(got.Seen.IsZero(), "nobody offline has a heartbeat")
+		r.Equal(redis.Nil, r.client.Get(ctx, r.keys.heartbeat("a")).Err())
 	})
 }
 

@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -24,10 +22,7 @@ func TestWhoHasNoSettingsAsksForThemOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newFake()
 		var asked atomic.Int32
-		source.fault.set(func(op string) error {
-			if op != "Settings" {
-				return nil
-			}
+		source.at("Settings", func() error {
 			asked.Add(1)
 			time.Sleep(100 * time.Millisecond)
 			return errors.New("connection refused")
@@ -37,23 +32,20 @@ func TestWhoHasNoSettingsAsksForThemOnceASecond(t *testing.T) {
 			var all sync.WaitGroup
 			for range 50 { // at once
 				all.Go(func() {
-					_, err := r.Settings(t.Context())
-					require.ErrorContains(t, err, "connection refused")
+					_, err := r.Settings(r.ctx)
+					r.ErrorContains(err, "connection refused")
 				})
 			}
 			all.Wait()
-			_, err := r.Accept(t.Context(), "s", "a") // and right after
-			require.ErrorContains(t, err, "connection refused")
-			require.Equal(t, round+1, asked.Load())
+			_, err := r.Accept(r.ctx, "s", "a") // and right after
+			r.ErrorContains(err, "connection refused")
+			r.Equal(round+1, asked.Load())
 			time.Sleep(settingsAgain)
 		}
-		source.fault.set(func(string) error { return nil })
-		s, err := r.Settings(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 3, s.MaxCustomers)
+		r.mended()
+		r.Equal(3, fine(r, r.Settings).MaxCustomers)
 		r.failing("Settings")
-		_, err = r.Settings(t.Context())
-		require.NoError(t, err, "they are known")
+		fine(r, r.Settings) // they are known
 	})
 }
 
@@ -62,44 +54,36 @@ func TestWhoAsksForSettingsWaitsNoLongerThanItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, redistest.World{Options: redistest.Fake(t)}, newFake())
 		r.source.fault.set(func(string) error { time.Sleep(time.Hour); return nil })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
 		defer cancel()
 		_, err := r.Settings(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		r.ErrorIs(err, context.DeadlineExceeded)
 		time.Sleep(3 * time.Hour) // the source has answered
 	})
 }
 
 func TestASettingThatMakesNoSenseIsSaidAndNobodyIsJudgedByIt(t *testing.T) {
-	swept(t, []State{silent("a"), online("b")}, func(t *testing.T, l *leader) {
+	swept(t, []State{silent("a"), online("b")}, func(l *leader) {
 		var log bytes.Buffer
 		l.sensible = newSensible(slog.New(slog.NewTextHandler(&log, nil)))
 		senseless := fmt.Errorf("%w: stale_after_seconds: soon", ErrSetting)
-		l.source.fault.set(func(op string) error {
-			if op == "Settings committed" {
-				return senseless
-			}
-			return nil
-		})
+		l.source.at("Settings committed", func() error { return senseless })
 		for range 2 {
-			require.Equal(t, janitor.Held, l.offline().Outcome)
-			require.Equal(t, heldSenseless, l.Health().Offline)
+			l.Equal(janitor.Held, l.offline().Outcome)
+			l.Equal(heldSenseless, l.Health().Offline)
 		}
-		require.Empty(t, l.source.flips)
-		require.Contains(t, l.Health().SettingsError, "stale_after_seconds: soon")
-		require.Equal(t, 1, strings.Count(log.String(), "a setting makes no sense"))
+		l.Empty(l.source.flips)
+		l.Contains(l.Health().SettingsError, "stale_after_seconds: soon")
+		l.Equal(1, strings.Count(log.String(), "a setting makes no sense"))
 
-		found, err := l.FindAvailable(t.Context(), 0)
-		require.NoError(t, err, "reads go on")
-		require.Equal(t, FromValkey, found.From)
+		l.Equal(FromValkey, l.found(0).From)
 		l.source.searching("s")
-		_, err = l.Accept(t.Context(), "s", "b")
-		require.NoError(t, err, "and so do writers")
+		l.did(l.Accept(l.ctx, "s", "b"))
 
-		l.source.fault.set(func(string) error { return nil })
-		require.Equal(t, janitor.Done, l.offline().Outcome)
-		require.Empty(t, l.Health().SettingsError)
-		require.Len(t, l.source.flips, 1)
-		require.Contains(t, log.String(), "all settings make sense")
+		l.mended()
+		l.Equal(janitor.Done, l.offline().Outcome)
+		l.Empty(l.Health().SettingsError)
+		l.Len(l.source.flips, 1)
+		l.Contains(log.String(), "all settings make sense")
 	})
 }

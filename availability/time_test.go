@@ -7,20 +7,16 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // line is the way to a Redis, which can be cut.
@@ -54,7 +50,7 @@ func (l *line) cut(cut bool) {
 }
 
 // inTime runs a test in a bubble, where hours are over at once, with a Redis inside it.
-func inTime(t *testing.T, test func(t *testing.T, w redistest.World, l *line)) {
+func inTime(t *testing.T, test func(r *rig, l *line), change ...func(*Config)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +62,7 @@ func inTime(t *testing.T, test func(t *testing.T, w redistest.World, l *line)) {
 		t.Cleanup(func() { _ = client.Close() })
 		l := &line{dial: o.Dialer}
 		o.Dialer = l.Dial
-		test(t, redistest.World{Client: client, Options: o}, l)
+		test(newRig(t, redistest.World{Client: client, Options: o}, newFake(online("a")), change...), l)
 	})
 }
 
@@ -78,30 +74,17 @@ func TestAfterAnHoursOutageNobodyGoesOfflineWhoPingsAgainInTime(t *testing.T) {
 		"of everything, and Redis lost it all": {source: true, emptied: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inTime(t, func(t *testing.T, w redistest.World, l *line) {
+			inTime(t, func(r *rig, l *line) {
 				const stale, mitras = 2 * time.Minute, 12
-				source := newFake()
+				source := r.source
 				source.settings.StaleAfter = stale
 				for i := range mitras {
 					source.put(online(fmt.Sprint("m", i)))
 				}
-				source.put(online("gone"))
-				var away atomic.Bool
-				source.fault.set(func(string) error {
-					if away.Load() {
-						return errors.New("no answer")
-					}
-					return nil
-				})
-				// Each script costs the Redis of a bubble much: what is not judged happens seldom.
-				r := newRig(t, w, source, func(c *Config) { c.Tick = 15 * time.Second })
 				r.patience = callTimeout
 				r.run()
-				r.leadsWith(w.Options, r.c.Layout, guard.Timing{
-					Interval: registry.DefaultHeartbeatInterval, TTL: registry.DefaultHeartbeatTTL,
-				}, janitor.Config{LeaseTTL: time.Minute})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
+				r.leads(r.c.Layout, janitor.Config{LeaseTTL: time.Minute})
+				ctx, cancel := context.WithCancel(r.ctx)
 				var apps sync.WaitGroup
 				defer apps.Wait()
 				defer cancel()
@@ -123,48 +106,50 @@ func TestAfterAnHoursOutageNobodyGoesOfflineWhoPingsAgainInTime(t *testing.T) {
 					return ids
 				}
 				wait.For(ctx, time.Minute)
-				require.Empty(t, flipped())
+				r.Empty(flipped())
 
 				l.cut(true)
-				away.Store(c.source)
+				if c.source {
+					source.fault.set(func(string) error { return errors.New("no answer") })
+				}
 				if c.emptied {
-					require.NoError(t, w.Client.FlushAll(ctx).Err())
+					r.redis("FLUSHALL")
 				}
 				wait.For(ctx, time.Hour)
-				require.Empty(t, flipped(), "nobody goes offline meanwhile")
+				r.Empty(flipped(), "nobody goes offline meanwhile")
 				l.cut(false)
-				away.Store(false)
+				r.mended()
 				wait.For(ctx, 5*stale)
-				require.Equal(t, []string{"gone"}, slices.Compact(flipped()), "and behind it who is silent alone")
-			})
+				r.Equal([]string{"a"}, slices.Compact(flipped()), "and behind it who is silent alone")
+				// Each script costs the Redis of a bubble much: what is not judged happens seldom.
+			}, func(c *Config) { c.Tick = 15 * time.Second })
 		})
 	}
 }
 
 func TestAMinuteOfPollsAtManyReplicasIsSixComputations(t *testing.T) {
-	inTime(t, func(t *testing.T, w redistest.World, _ *line) {
+	inTime(t, func(r *rig, _ *line) {
 		const replicas = 4
 		polls := 60_000
 		if testing.Short() { // a poll in ten: computations are as many
 			polls /= 10
 		}
-		source := newFake(online("a"), online("b"))
-		source.settings.StaleAfter = time.Hour
-		var rigs []*rig
-		for range replicas {
-			rigs = append(rigs, newRig(t, w, source))
+		r.source.settings.StaleAfter = time.Hour
+		rigs := []*rig{r}
+		for range replicas - 1 {
+			rigs = append(rigs, r.another(r.source))
 		}
-		rigs[0].seeded()
-		rigs[0].listening(time.Hour)
+		r.seeded()
+		r.listening(time.Hour)
 		begun := time.Now()
 		var work sync.WaitGroup
 		for _, r := range rigs {
 			work.Go(func() {
 				for i := range polls / replicas {
-					wait.For(t.Context(), time.Until(begun.Add(time.Duration(i)*time.Minute*replicas/time.Duration(polls))))
-					a, err := r.Snapshot(t.Context())
+					wait.For(r.ctx, time.Until(begun.Add(time.Duration(i)*time.Minute*replicas/time.Duration(polls))))
+					a, err := r.Snapshot(r.ctx)
 					if err != nil || !a.Value.Available {
-						t.Errorf("%+v %v", a, err)
+						r.t.Errorf("%+v %v", a, err)
 					}
 				}
 			})
@@ -174,24 +159,21 @@ func TestAMinuteOfPollsAtManyReplicasIsSixComputations(t *testing.T) {
 		for _, r := range rigs {
 			computed += testutil.ToFloat64(r.metrics.computed)
 		}
-		require.InDelta(t, 6, computed, 0)
+		r.InDelta(6, computed, 0)
 	})
 }
 
 func TestASnapshotIsNotServedLongAfterItsTime(t *testing.T) {
-	inTime(t, func(t *testing.T, w redistest.World, _ *line) {
-		source := newFake(online("a"))
-		source.settings.StaleAfter = time.Hour
-		r := newRig(t, w, source)
+	inTime(t, func(r *rig, _ *line) {
+		r.source.settings.StaleAfter = time.Hour
 		r.seeded()
 		r.listening(time.Hour)
 		for _, pause := range []time.Duration{0, snapshotLasts, snapshotServed, 15 * time.Second, 2*snapshotLasts - time.Millisecond} {
 			time.Sleep(pause) // nobody polls
-			a, err := r.Snapshot(t.Context())
-			require.NoError(t, err)
-			require.Less(t, a.Age, snapshotServed, pause)
+			a := r.snapshots()
+			r.Less(a.Age, snapshotServed, pause)
 			if pause > snapshotLasts {
-				require.Equal(t, FromValkey, a.From, "it is waited for")
+				r.Equal(FromValkey, a.From, "it is waited for")
 			}
 			time.Sleep(time.Second) // the computation is over
 		}

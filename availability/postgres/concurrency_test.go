@@ -9,15 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 )
 
 func TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	const mitras, places, callers = 100, 3, 1000
 	ids := w.mitras(mitras)
 	var accepted, full atomic.Int32
@@ -25,7 +22,7 @@ func TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore(t *testing.T) {
 	for i := range callers {
 		session := w.session("searching", nil)
 		wait.Go(func() {
-			_, _, err := w.src.Accept(t.Context(), session, ids[i*mitras/callers], places) // one mitra after the other
+			_, _, err := w.Accept(t.Context(), session, ids[i*mitras/callers], places) // one mitra after the other
 			switch {
 			case err == nil:
 				accepted.Add(1)
@@ -37,72 +34,64 @@ func TestAThousandAcceptsAtOnceFillEveryPlaceAndNoMore(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	require.EqualValues(t, mitras*places, accepted.Load())
-	require.EqualValues(t, callers-mitras*places, full.Load())
-	require.Equal(t, mitras*places, one[int](w, "SELECT count(*) FROM chat_sessions WHERE status = 'active'"))
-	require.Equal(t, places, one[int](w, "SELECT max(active_sessions) FROM mitra_availability"))
+	w.EqualValues(mitras*places, accepted.Load())
+	w.EqualValues(callers-mitras*places, full.Load())
+	w.Equal(mitras*places, one[int](w, "SELECT count(*) FROM chat_sessions WHERE status = 'active'"))
+	w.Equal(places, one[int](w, "SELECT max(active_sessions) FROM mitra_availability"))
 	w.requireTruth()
 }
 
 // Of two states the one with the lower id is locked first, whoever gives and whoever takes.
 func TestARerouteLocksStatesInTheirOrder(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	ids := w.mitras(2)
 	slices.Sort(ids)
 	for i, to := range ids {
 		session := w.session("active", ids[1-i])
 		tx := w.begin()
-		_, err := tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE", ids[0])
-		require.NoError(t, err)
+		w.did(tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE", ids[0]))
 		moved := make(chan error)
 		go func() {
-			_, _, err := w.src.Reroute(ctx, session, to, 9)
+			_, _, err := w.Reroute(ctx, session, to, 9)
 			moved <- err
 		}()
 		w.awaitLocked()
-		_, err = tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE NOWAIT", ids[1])
-		require.NoError(t, err, "it is not locked yet")
-		require.NoError(t, tx.Commit(ctx))
-		require.NoError(t, <-moved)
+		w.did(tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE NOWAIT", ids[1])) // it is not locked yet
+		w.NoError(tx.Commit(ctx))
+		w.NoError(<-moved)
 	}
 }
 
 // An extension needs no state, and waits for nobody who holds it: so it is part of no circle.
 func TestAnExtensionLocksTheSessionAlone(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	mitra := w.mitra()
 	session := w.session("active", mitra)
 	tx := w.begin()
 	for _, lock := range []string{
 		"SELECT FROM mitras WHERE id = $1 FOR UPDATE", "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE",
 	} {
-		_, err := tx.Exec(ctx, lock, mitra)
-		require.NoError(t, err)
+		w.did(tx.Exec(ctx, lock, mitra))
 	}
 	for _, paid := range []bool{false, true} {
-		_, _, err := w.src.Extend(ctx, session, paid)
-		require.NoError(t, err)
+		w.moved(w.Extend(ctx, session, paid))
 	}
 }
 
 func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	var mitras []string // one alone would not take every connection
 	for range 10 {
 		mitras = append(mitras, w.mitra())
 	}
 	mitra := mitras[0]
 	few, err := postgres.Open(ctx, w.URL+"&pool_max_conns=2", postgres.Timeout(patience))
-	require.NoError(t, err)
+	w.NoError(err)
 	defer few.Close()
 	tx, err := w.Begin(ctx)
-	require.NoError(t, err)
+	w.NoError(err)
 	defer func() { _ = tx.Rollback(ctx) }() // else nobody ends the writers if the test fails
-	_, err = tx.Exec(ctx, "SELECT FROM mitras WHERE id = ANY($1) FOR UPDATE", mitras)
-	require.NoError(t, err)
+	w.did(tx.Exec(ctx, "SELECT FROM mitras WHERE id = ANY($1) FOR UPDATE", mitras))
 	var writers sync.WaitGroup
 	for _, mitra := range mitras {
 		writers.Go(func() {
@@ -112,28 +101,27 @@ func TestTheFeedWaitsForNobodysConnection(t *testing.T) {
 		})
 	}
 	// All but one wait for the connection that waits for the lock.
-	require.Eventually(t, func() bool { s := few.Stat(); return s.Busy > 0 && s.Waits > 0 }, patience,
+	w.Eventually(func() bool { s := few.Stat(); return s.Busy > 0 && s.Waits > 0 }, patience,
 		time.Millisecond)
 	short, cancel := context.WithTimeout(ctx, patience/4)
 	defer cancel()
 	_, _, err = few.Feed(short, availability.Cursor{})
-	require.NoError(t, err)
+	w.NoError(err)
 	// Nor does the rest of what keeps the mirror.
 	_, err = few.Page(short, "", 1)
-	require.NoError(t, err)
+	w.NoError(err)
 	_, err = few.States(short, []string{mitra})
-	require.NoError(t, err)
+	w.NoError(err)
 	_, err = few.Outbid(short, []availability.Versioned{{ID: mitra, Version: 40}})
-	require.NoError(t, err)
-	require.NoError(t, tx.Rollback(ctx))
+	w.NoError(err)
+	w.NoError(tx.Rollback(ctx))
 	writers.Wait()
 }
 
 func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	src, err := postgres.Open(t.Context(), w.URL+"&pool_max_conns=4", postgres.Timeout(patience))
-	require.NoError(t, err)
+	w.NoError(err)
 	t.Cleanup(src.Close)
 	held, other := w.mitra(), w.mitra()
 	all := []string{held}
@@ -170,8 +158,7 @@ func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
 			"SELECT FROM mitras WHERE id = ANY ($2) OR $1::uuid IS NULL FOR UPDATE",
 			"SELECT FROM chat_sessions WHERE id = $1 AND $2::uuid[] IS NOT NULL FOR UPDATE",
 		} {
-			_, err := tx.Exec(t.Context(), sql, session, all)
-			require.NoError(t, err)
+			w.did(tx.Exec(t.Context(), sql, session, all))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup
@@ -183,28 +170,24 @@ func TestARowThatSomebodyHasLockedLeavesConnectionsForOthers(t *testing.T) {
 			short, done := context.WithTimeout(t.Context(), patience/2)
 			_, err := src.SetOnline(short, other, true)
 			done()
-			require.NoError(t, err, name)
+			w.NoError(err, name)
 		}
 		cancel()
 		callers.Wait()
-		require.NoError(t, tx.Rollback(t.Context()))
+		w.NoError(tx.Rollback(t.Context()))
 	}
 }
 
 func TestALockedTableOfStatusConcernsNoSession(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
 	tx := w.begin()
-	_, err := tx.Exec(ctx, "LOCK TABLE mitra_online_status IN ACCESS EXCLUSIVE MODE")
-	require.NoError(t, err)
-	_, states, err := w.src.Accept(ctx, session, a, 1)
-	require.NoError(t, err)
-	require.Equal(t, []availability.State{{ID: a, Version: 2, Active: true, Sessions: 1}}, states)
-	_, _, err = w.src.Reroute(ctx, session, b, 1)
-	require.NoError(t, err)
-	_, _, err = w.src.End(ctx, session, "completed")
-	require.NoError(t, err)
-	require.NoError(t, tx.Rollback(ctx))
+	w.did(tx.Exec(ctx, "LOCK TABLE mitra_online_status IN ACCESS EXCLUSIVE MODE"))
+	_, states, err := w.Accept(ctx, session, a, 1)
+	w.NoError(err)
+	w.Equal([]availability.State{{ID: a, Version: 2, Active: true, Sessions: 1}}, states)
+	w.moved(w.Reroute(ctx, session, b, 1))
+	w.moved(w.End(ctx, session, "completed"))
+	w.NoError(tx.Rollback(ctx))
 	w.requireTruth()
 }

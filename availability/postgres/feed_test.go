@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
@@ -15,8 +13,8 @@ func lives(at availability.Cursor) []string { return []string{at.Life, at.Connec
 // feedAgain reads on until the source answers: its connection may have ended.
 func (w world) feedAgain(since *availability.Cursor) (ids []string) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
-		states, now, err := w.src.Feed(w.t.Context(), *since)
+	w.Eventually(func() bool {
+		states, now, err := w.Feed(w.ctx, *since)
 		if err != nil {
 			return false
 		}
@@ -42,8 +40,7 @@ func TestWhateverMayBringOtherCommitsIsAnotherLife(t *testing.T) {
 		"a table gets rows that nobody told": "CREATE TABLE part (); ALTER TABLE part ADD COLUMN id uuid NOT NULL DEFAULT gen_random_uuid(), ADD COLUMN mitra_id uuid, ADD COLUMN status text NOT NULL DEFAULT 'x'; ALTER TABLE part INHERIT chat_sessions",
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := setup(t)
+			w, _ := setup(t)
 			ids := w.mitras(3)
 			slices.Sort(ids)
 			var at availability.Cursor
@@ -51,63 +48,56 @@ func TestWhateverMayBringOtherCommitsIsAnotherLife(t *testing.T) {
 			w.feed(&at)
 			before := at
 			w.exec(sql)
-			require.Equal(t, ids, w.feedAgain(&at))
-			require.NotEqual(t, lives(before), lives(at))
+			w.Equal(ids, w.feedAgain(&at))
+			w.NotEqual(lives(before), lives(at))
 			after := at
 			w.exec("SELECT pg_stat_reset_shared('bgwriter'), availability_recount()") // brings nothing
 			w.feed(&at)
-			require.Equal(t, lives(after), lives(at))
+			w.Equal(lives(after), lives(at))
 		})
 	}
 }
 
 func TestAnOpenTransactionHasNoStateReadTwice(t *testing.T) {
-	t.Parallel()
-	w, ctx := setupAlone(t), t.Context()
+	w, ctx := setupAlone(t)
 	w.exec("INSERT INTO mitras SELECT gen_random_uuid() FROM generate_series(1, 500)")
 	var at availability.Cursor
 	w.feed(&at)
 	open := w.begin()
-	_, err := open.Exec(ctx, "CREATE TABLE anything (); SAVEPOINT s; UPDATE mitras SET is_active = false")
-	require.NoError(t, err)
-	_, err = open.Exec(ctx, "ROLLBACK TO s")
-	require.NoError(t, err)
+	w.did(open.Exec(ctx, "CREATE TABLE anything (); SAVEPOINT s; UPDATE mitras SET is_active = false"))
+	w.did(open.Exec(ctx, "ROLLBACK TO s"))
 	w.exec("UPDATE mitras SET is_active = false")
-	require.Len(t, w.feed(&at), 500)
+	w.Len(w.feed(&at), 500)
 	for range 5 {
-		require.Empty(t, w.feed(&at))
+		w.Empty(w.feed(&at))
 	}
-	_, err = open.Exec(ctx, "SAVEPOINT s; UPDATE mitras SET is_active = true; RELEASE s")
-	require.NoError(t, err)
-	require.NoError(t, open.Commit(ctx))
-	require.Len(t, w.feed(&at), 500, "those of a savepoint, too")
-	require.Empty(t, w.feed(&at))
+	w.did(open.Exec(ctx, "SAVEPOINT s; UPDATE mitras SET is_active = true; RELEASE s"))
+	w.NoError(open.Commit(ctx))
+	w.Len(w.feed(&at), 500, "those of a savepoint, too")
+	w.Empty(w.feed(&at))
 }
 
 func TestTheFeedWaitsForNoLockOfOtherTables(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	m := w.mitra()
-	_, err := w.src.SetOnline(ctx, m, true)
-	require.NoError(t, err)
+	w.did(w.SetOnline(ctx, m, true))
 	var at availability.Cursor
 	w.feed(&at)
 	tx := w.begin()
-	_, err = tx.Exec(ctx, "LOCK TABLE app_config, mitra_online_status, mitra_online_logs IN ACCESS EXCLUSIVE MODE")
-	require.NoError(t, err)
+	w.did(tx.Exec(ctx, "LOCK TABLE app_config, mitra_online_status, mitra_online_logs IN ACCESS EXCLUSIVE MODE"))
 	w.exec("UPDATE mitras SET is_active = false WHERE id = $1", m)
 	for range 2 {
-		states, next, err := w.src.Feed(ctx, at)
-		require.NoError(t, err)
-		require.Equal(t, at, next, "it comes again with its last sign of life")
-		require.Len(t, states, 1)
-		require.False(t, states[0].Active)
-		require.True(t, states[0].Online)
-		require.Zero(t, states[0].Seen)
+		states, next, err := w.Feed(ctx, at)
+		w.NoError(err)
+		w.Equal(at, next, "it comes again with its last sign of life")
+		w.Len(states, 1)
+		w.False(states[0].Active)
+		w.True(states[0].Online)
+		w.Zero(states[0].Seen)
 	}
-	require.NoError(t, tx.Rollback(ctx))
-	states, _, err := w.src.Feed(ctx, at)
-	require.NoError(t, err)
-	require.Len(t, states, 1)
-	require.NotZero(t, states[0].Seen)
+	w.NoError(tx.Rollback(ctx))
+	states, _, err := w.Feed(ctx, at)
+	w.NoError(err)
+	w.Len(states, 1)
+	w.NotZero(states[0].Seen)
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 )
@@ -78,83 +76,52 @@ func (c *cut) carry(client, server net.Conn) {
 
 func TestAWriteThatWasGivenUpDoesNotUndoANewerOne(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		older, newer func(src *postgres.Source, mitra, session, other string) error
-	}{
-		"active": {
-			func(src *postgres.Source, mitra, _, _ string) error {
-				_, err := src.SetActive(t.Context(), mitra, false)
-				return err
-			},
-			func(src *postgres.Source, mitra, _, _ string) error {
-				_, err := src.SetActive(t.Context(), mitra, true)
-				return err
-			},
+	for name, call := range map[string]func(src *postgres.Source, newer bool, mitra, session, other string) error{
+		"active": func(src *postgres.Source, newer bool, mitra, _, _ string) error {
+			_, err := src.SetActive(t.Context(), mitra, newer)
+			return err
 		},
-		"offline": {
-			func(src *postgres.Source, mitra, _, _ string) error {
-				_, err := src.SetOnline(t.Context(), mitra, true)
-				return err
-			},
-			func(src *postgres.Source, mitra, _, _ string) error {
-				_, err := src.SetOnline(t.Context(), mitra, false)
-				return err
-			},
+		"offline": func(src *postgres.Source, newer bool, mitra, _, _ string) error {
+			_, err := src.SetOnline(t.Context(), mitra, !newer)
+			return err
 		},
-		"paid": {
-			func(src *postgres.Source, _, session, _ string) error {
-				_, _, err := src.Extend(t.Context(), session, false)
-				return err
-			},
-			func(src *postgres.Source, _, session, _ string) error {
-				_, _, err := src.Extend(t.Context(), session, true)
-				return err
-			},
+		"paid": func(src *postgres.Source, newer bool, _, session, _ string) error {
+			_, _, err := src.Extend(t.Context(), session, newer)
+			return err
 		},
-		"setting": {
-			func(src *postgres.Source, _, _, _ string) error {
-				return src.PutSetting(t.Context(), "require_ping", false)
-			},
-			func(src *postgres.Source, _, _, _ string) error {
-				return src.PutSetting(t.Context(), "require_ping", true)
-			},
+		"setting": func(src *postgres.Source, newer bool, _, _, _ string) error {
+			return src.PutSetting(t.Context(), "require_ping", newer)
 		},
-		"with another": {
-			func(src *postgres.Source, mitra, session, _ string) error {
-				_, _, err := src.Reroute(t.Context(), session, mitra, 9)
-				return err
-			},
-			func(src *postgres.Source, _, session, other string) error {
-				_, _, err := src.Reroute(t.Context(), session, other, 9)
-				return err
-			},
+		"with another": func(src *postgres.Source, newer bool, mitra, session, other string) error {
+			_, _, err := src.Reroute(t.Context(), session, map[bool]string{false: mitra, true: other}[newer], 9)
+			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := setup(t)
+			w, _ := setup(t)
 			mitra, other := w.mitra(), w.mitra()
 			session := w.session("active", other)
 			network := w.cut()
 			hasty := open(t, network.url, postgres.Timeout(2*time.Second))
 			for range 2 { // the statements are prepared: what is held is a whole call
-				require.NoError(t, c.older(hasty, mitra, session, other))
-				require.NoError(t, c.newer(hasty, mitra, session, other))
+				for _, newer := range []bool{false, true} {
+					w.NoError(call(hasty, newer, mitra, session, other))
+				}
 			}
 			network.down.Store(true)
-			require.ErrorContains(t, c.older(hasty, mitra, session, other), "no answer within 2s")
-			require.NoError(t, c.newer(w.src, mitra, session, other))
+			w.ErrorContains(call(hasty, false, mitra, session, other), "no answer within 2s")
+			w.NoError(call(w.Source, true, mitra, session, other))
 			states := func() []availability.State { return []availability.State{w.state(mitra), w.state(other)} }
 			status := func() string {
 				return one[string](w, "SELECT concat(status, mitra_id, (SELECT value FROM app_config WHERE key = 'require_ping')) FROM chat_sessions")
 			}
 			want, wantStatus := states(), status()
 			until := one[time.Time](w, "SELECT clock_timestamp() + interval '2 s'") // its clock is known as exactly as an answer may take
-			require.Eventually(t, func() bool { return one[bool](w, "SELECT clock_timestamp() > $1", until) }, patience, time.Millisecond)
+			w.Eventually(func() bool { return one[bool](w, "SELECT clock_timestamp() > $1", until) }, patience, time.Millisecond)
 			close(network.whole)
 			<-network.answered
-			require.Equal(t, want, states())
-			require.Equal(t, wantStatus, status())
+			w.Equal(want, states())
+			w.Equal(wantStatus, status())
 			w.requireTruth()
 		})
 	}
@@ -162,8 +129,7 @@ func TestAWriteThatWasGivenUpDoesNotUndoANewerOne(t *testing.T) {
 
 // A clock that was set costs a call that is made again, and refuses nobody.
 func TestAServerWhoseClockIsAheadOfWhatIsKnownRefusesNobody(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	id := w.mitra()
 	w.exec(`CREATE TABLE ahead AS SELECT interval '0' AS by;
 		CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
@@ -173,11 +139,11 @@ func TestAServerWhoseClockIsAheadOfWhatIsKnownRefusesNobody(t *testing.T) {
 		w.exec("UPDATE ahead SET by = $1::text::interval", ahead)
 		for _, online := range []bool{true, false} {
 			st, err := src.SetOnline(t.Context(), id, online)
-			require.NoError(t, err)
-			require.Equal(t, online, st.Online)
+			w.NoError(err)
+			w.Equal(online, st.Online)
 		}
 		w.exec("UPDATE ahead SET by = by + interval '1 hour'")
-		require.NoError(t, src.PutSetting(t.Context(), "require_ping", true))
+		w.NoError(src.PutSetting(t.Context(), "require_ping", true))
 	}
 }
 
@@ -186,14 +152,14 @@ func TestAServerWhoseClockIsAheadOfWhatIsKnownRefusesNobody(t *testing.T) {
 func (w world) by(carry func(client, server net.Conn)) string {
 	w.t.Helper()
 	at, err := url.Parse(w.URL)
-	require.NoError(w.t, err)
+	w.NoError(err)
 	query := at.Query()
 	const socket = ".s.PGSQL.5432"
 	behind, folder := filepath.Join(query.Get("host"), socket), w.t.TempDir()
 	query.Set("host", folder)
 	at.RawQuery = query.Encode()
 	ln, err := net.Listen("unix", filepath.Join(folder, socket))
-	require.NoError(w.t, err)
+	w.NoError(err)
 	w.t.Cleanup(func() { _ = ln.Close() })
 	go func() {
 		for {

@@ -28,27 +28,72 @@ var migrated = pgtest.Template{Prepare: func(ctx context.Context, url string) er
 	return src.Migrate(ctx)
 }}
 
-// world is a database with the schema, and a Source of it.
+// world is a database, and a Source of it.
 type world struct {
+	*require.Assertions
+	*postgres.Source
 	*pgtest.DB
 	t   *testing.T
-	src *postgres.Source
+	ctx context.Context
 }
 
-func setup(t *testing.T) world {
+func on(t *testing.T, db *pgtest.DB) (world, context.Context) {
 	t.Helper()
-	db := migrated.Database(t)
-	return world{DB: db, t: t, src: open(t, db.URL)}
+	return world{require.New(t), open(t, db.URL), db, t, t.Context()}, t.Context()
+}
+
+// setup is a database with the schema, of a test that runs beside others.
+func setup(t *testing.T) (world, context.Context) {
+	t.Helper()
+	t.Parallel()
+	return on(t, migrated.Database(t))
+}
+
+// blank is an empty database.
+func blank(t *testing.T) (world, context.Context) {
+	t.Helper()
+	t.Parallel()
+	return on(t, pgtest.Database(t))
+}
+
+// former is a database that has had these before it was migrated.
+func former(t *testing.T, sql string) (world, context.Context) {
+	t.Helper()
+	w, ctx := blank(t)
+	w.exec(sql)
+	w.NoError(w.Migrate(ctx))
+	return w, ctx
 }
 
 // setupAlone is setup on a server of the test's own: others' transactions hold back what a feed has
 // seen.
-func setupAlone(t *testing.T) world {
+func setupAlone(t *testing.T, args ...string) (world, context.Context) {
 	t.Helper()
-	db := pgtest.Start(t, "autovacuum=off").Database()
-	w := world{DB: db, t: t, src: open(t, db.URL)}
-	require.NoError(t, w.src.Migrate(t.Context()))
-	return w
+	t.Parallel()
+	w, ctx := on(t, pgtest.Start(t, append(args, "autovacuum=off")...).Database())
+	w.NoError(w.Migrate(ctx))
+	return w, ctx
+}
+
+// did requires that a call went well.
+func (w world) did(_ any, err error) {
+	w.t.Helper()
+	w.NoError(err)
+}
+
+// moved requires that a call for a session went well.
+func (w world) moved(_ availability.Session, _ []availability.State, err error) {
+	w.t.Helper()
+	w.NoError(err)
+}
+
+// refused requires that a call for a session fails so.
+func (w world) refused(want error, why ...any) func(availability.Session, []availability.State, error) {
+	w.t.Helper()
+	return func(_ availability.Session, _ []availability.State, err error) {
+		w.t.Helper()
+		w.ErrorIs(err, want, why...)
+	}
 }
 
 func open(t *testing.T, url string, opts ...postgres.Option) *postgres.Source {
@@ -62,8 +107,7 @@ func open(t *testing.T, url string, opts ...postgres.Option) *postgres.Source {
 
 func (w world) exec(sql string, args ...any) {
 	w.t.Helper()
-	_, err := w.Exec(w.t.Context(), sql, args...)
-	require.NoError(w.t, err)
+	w.did(w.Exec(w.ctx, sql, args...))
 }
 
 // one returns the only value that a query selects.
@@ -95,20 +139,20 @@ func (w world) session(status string, mitra any) string {
 // state returns the Source's state of one mitra.
 func (w world) state(id string) availability.State {
 	w.t.Helper()
-	states, err := w.src.States(w.t.Context(), []string{id})
-	require.NoError(w.t, err)
-	require.Len(w.t, states, 1)
+	states, err := w.States(w.ctx, []string{id})
+	w.NoError(err)
+	w.Len(states, 1)
 	return states[0]
 }
 
 // requireTruth requires that every state matches the tables, and that the Source agrees.
 func (w world) requireTruth() {
 	w.t.Helper()
-	require.Zero(w.t, one[int](w, `SELECT count(*) FROM mitra_availability_truth t FULL JOIN mitra_availability a USING (mitra_id)
+	w.Zero(one[int](w, `SELECT count(*) FROM mitra_availability_truth t FULL JOIN mitra_availability a USING (mitra_id)
 		WHERE (t.is_online, t.is_active, t.active_sessions) IS DISTINCT FROM (a.is_online, a.is_active, a.active_sessions)`))
-	repaired, err := w.src.Repair(w.t.Context())
-	require.NoError(w.t, err)
-	require.Empty(w.t, repaired)
+	repaired, err := w.Repair(w.ctx)
+	w.NoError(err)
+	w.Empty(repaired)
 }
 
 func fine() error { return nil }
@@ -118,7 +162,7 @@ var errNo = errors.New("no")
 // awaitLocked returns when somebody waits for a lock in the database.
 func (w world) awaitLocked() {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.locked() > 0 }, patience, 5*time.Millisecond)
+	w.Eventually(func() bool { return w.locked() > 0 }, patience, 5*time.Millisecond)
 }
 
 func (w world) locked() int {
@@ -128,8 +172,8 @@ func (w world) locked() int {
 // begin begins a transaction that does not outlive the test.
 func (w world) begin() pgx.Tx {
 	w.t.Helper()
-	tx, err := w.Begin(w.t.Context())
-	require.NoError(w.t, err)
+	tx, err := w.Begin(w.ctx)
+	w.NoError(err)
 	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or it is over
 	return tx
 }
@@ -137,8 +181,8 @@ func (w world) begin() pgx.Tx {
 // connect opens one connection of another role.
 func (w world) connect(url string) *pgx.Conn {
 	w.t.Helper()
-	conn, err := pgx.Connect(w.t.Context(), url)
-	require.NoError(w.t, err)
+	conn, err := pgx.Connect(w.ctx, url)
+	w.NoError(err)
 	w.t.Cleanup(func() { _ = conn.Close(context.Background()) }) // or the test has closed it
 	return conn
 }

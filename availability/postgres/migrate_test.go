@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,25 +12,20 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
-	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
 func TestMigrationsRunOnceHoweverManyStartAtOnce(t *testing.T) {
-	t.Parallel()
-	db := pgtest.Database(t)
-	var wait sync.WaitGroup
-	for range 3 {
-		src := open(t, db.URL)
-		wait.Go(func() {
-			if err := src.Migrate(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
+	w, ctx := blank(t)
+	migrations := make(chan error, 3)
+	for range cap(migrations) {
+		src := open(t, w.URL)
+		go func() { migrations <- src.Migrate(ctx) }()
 	}
-	wait.Wait()
-	w := world{DB: db, t: t, src: open(t, db.URL)}
-	require.NoError(t, w.src.Migrate(t.Context()))
-	require.Equal(t, 1, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
+	for range cap(migrations) {
+		w.NoError(<-migrations)
+	}
+	w.NoError(w.Migrate(ctx))
+	w.Equal(1, one[int](w, "SELECT count(*) FROM availability_migrations WHERE version_id > 0"))
 	w.mitra()
 	w.requireTruth()
 }
@@ -56,54 +50,46 @@ const formerTables = `
 	INSERT INTO app_config VALUES ('max_customers_per_mitra', '7'), ('theirs', '{"x": 1}');`
 
 func TestTablesThatAreThereKeepTheirColumnsAndGetWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	db, ctx := pgtest.Database(t), t.Context()
-	w := world{DB: db, t: t, src: open(t, db.URL)}
+	w, ctx := blank(t)
 	w.exec(formerTables)
-	w.exec("ALTER DATABASE " + db.Name + " SET timezone = 'Asia/Jakarta'")
+	w.exec("ALTER DATABASE " + w.Name + " SET timezone = 'Asia/Jakarta'")
 	columns := `SELECT string_agg(format('%s.%s %s %s %s', table_name, column_name, udt_name, is_nullable, column_default), E'\n'
 		ORDER BY table_name, ordinal_position) FROM information_schema.columns
 		WHERE table_schema = 'public' AND table_name NOT LIKE '%availability%'
 		AND NOT (table_name = 'mitra_online_status' AND column_name IN ('last_heartbeat_at', 'updated_at'))
 		AND NOT (table_name = 'mitras' AND column_name = 'display_name')`
 	former := one[string](w, columns)
-	require.NoError(t, w.src.Migrate(ctx))
-	require.Equal(t, former, one[string](w, columns))
+	w.NoError(w.Migrate(ctx))
+	w.Equal(former, one[string](w, columns))
 
 	const a, b = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
-	require.Equal(t, availability.State{ID: a, Version: 2, Online: true, Active: true, Sessions: 1,
+	w.Equal(availability.State{ID: a, Version: 2, Online: true, Active: true, Sessions: 1,
 		Seen: time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)}, w.state(a))
-	require.False(t, w.state(b).Active)
-	set, err := w.src.Settings(ctx)
-	require.NoError(t, err)
-	require.Equal(t, availability.Settings{MaxCustomers: 7, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
-	require.NoError(t, w.src.PutSetting(ctx, "max_customers_per_mitra", 8))
-	require.Equal(t, "n", one[string](w, "SELECT note FROM app_config WHERE key = 'max_customers_per_mitra'"))
+	w.False(w.state(b).Active)
+	set, err := w.Settings(ctx)
+	w.NoError(err)
+	w.Equal(availability.Settings{MaxCustomers: 7, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
+	w.NoError(w.PutSetting(ctx, "max_customers_per_mitra", 8))
+	w.Equal("n", one[string](w, "SELECT note FROM app_config WHERE key = 'max_customers_per_mitra'"))
 
-	_, err = w.src.SetActive(ctx, b, true)
-	require.NoError(t, err)
-	on, err := w.src.SetOnline(ctx, b, true)
-	require.NoError(t, err)
-	require.WithinDuration(t, one[time.Time](w, "SELECT now()"), on.Seen, patience, "in UTC, whatever the database's zone is")
+	w.did(w.SetActive(ctx, b, true))
+	on, err := w.SetOnline(ctx, b, true)
+	w.NoError(err)
+	w.WithinDuration(one[time.Time](w, "SELECT now()"), on.Seen, patience, "in UTC, whatever the database's zone is")
 	session := one[string](w, "SELECT id::text FROM chat_sessions WHERE status = 'searching'")
-	_, _, err = w.src.Accept(ctx, session, a, 2)
-	require.NoError(t, err)
+	w.moved(w.Accept(ctx, session, a, 2))
 	for _, paid := range []bool{false, true} {
-		_, _, err = w.src.Extend(ctx, session, paid)
-		require.NoError(t, err)
+		w.moved(w.Extend(ctx, session, paid))
 	}
-	_, _, err = w.src.Reroute(ctx, session, b, 1)
-	require.NoError(t, err)
-	_, _, err = w.src.End(ctx, session, "expired")
-	require.NoError(t, err)
-	_, flipped, err := w.src.AutoOffline(ctx, condemn(w.state(a)), time.Date(2026, 1, 1, 11, 0, 0, 0, time.UTC), fine)
-	require.NoError(t, err)
-	require.Equal(t, []string{a}, flipped)
-	_, err = w.src.SetActive(ctx, a, false)
-	require.NoError(t, err)
-	require.Equal(t, 1, one[int](w, "SELECT count(revoked_at) FROM auth_sessions"))
+	w.moved(w.Reroute(ctx, session, b, 1))
+	w.moved(w.End(ctx, session, "expired"))
+	_, flipped, err := w.AutoOffline(ctx, condemn(w.state(a)), time.Date(2026, 1, 1, 11, 0, 0, 0, time.UTC), fine)
+	w.NoError(err)
+	w.Equal([]string{a}, flipped)
+	w.did(w.SetActive(ctx, a, false))
+	w.Equal(1, one[int](w, "SELECT count(revoked_at) FROM auth_sessions"))
 	_, err = w.Exec(ctx, "INSERT INTO mitra_online_status VALUES ($1, true)", a)
-	require.ErrorContains(t, err, "availability_one_status", "a mitra has one status")
+	w.ErrorContains(err, "availability_one_status", "a mitra has one status")
 	w.requireTruth()
 }
 
@@ -122,23 +108,21 @@ func page(t *testing.T, with string) string {
 }
 
 func TestWhatWasMadeIsTakenAwayAndMadeAgainAsThePageSays(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	id := w.mitra()
 	w.session("active", id)
 	w.exec(page(t, "DROP VIEW"))
 	w.session("active", id)
-	require.Zero(t, one[int](w, "SELECT (SELECT count(*) FROM pg_proc WHERE proname LIKE 'availability%') + (SELECT count(*) FROM pg_class WHERE relname LIKE '%availability%')"))
+	w.Zero(one[int](w, "SELECT (SELECT count(*) FROM pg_proc WHERE proname LIKE 'availability%') + (SELECT count(*) FROM pg_class WHERE relname LIKE '%availability%')"))
 	w.exec(page(t, "CONCURRENTLY"))
-	require.NoError(t, w.src.Migrate(ctx))
+	w.NoError(w.Migrate(ctx))
 	w.Reset() // of plans that name what was dropped
-	require.Equal(t, 2, w.state(id).Sessions)
-	require.Zero(t, one[int](w, "SELECT count(*) FROM ("+strings.TrimSuffix(strings.TrimSpace(page(t, "SELECT mitra_id")), ";")+") wrong"))
+	w.Equal(2, w.state(id).Sessions)
+	w.Zero(one[int](w, "SELECT count(*) FROM ("+strings.TrimSuffix(strings.TrimSpace(page(t, "SELECT mitra_id")), ";")+") wrong"))
 }
 
 func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	role := w.Name + "_service"
 	w.exec("CREATE ROLE " + role + " LOGIN; GRANT SELECT, UPDATE ON mitras, chat_sessions, auth_sessions TO " + role +
 		"; GRANT SELECT, INSERT, UPDATE ON mitra_online_status, app_config, mitra_availability TO " + role +
@@ -160,19 +144,19 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 		"active": func() error { _, err := src.SetActive(ctx, w.mitra(), false); return err },
 		"sessions": func() error {
 			_, _, err := src.Accept(ctx, session, a, 1)
-			require.NoError(t, err)
+			w.NoError(err)
 			_, _, err = src.Extend(ctx, session, false)
-			require.NoError(t, err)
+			w.NoError(err)
 			_, _, err = src.Reroute(ctx, session, b, 1)
-			require.NoError(t, err)
+			w.NoError(err)
 			_, _, err = src.End(ctx, session, "completed")
 			return err
 		},
 		"online": func() error {
 			st, err := src.SetOnline(ctx, a, true)
-			require.NoError(t, err)
+			w.NoError(err)
 			_, flipped, err := src.AutoOffline(ctx, condemn(st), time.Now().Add(time.Hour), fine)
-			require.Equal(t, []string{a}, flipped)
+			w.Equal([]string{a}, flipped)
 			return err
 		},
 		"mirror": func() error {
@@ -186,41 +170,38 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 		"settings":  func() error { _, err := src.Settings(ctx); return err },
 		"put":       func() error { return src.PutSetting(ctx, "require_ping", true) },
 	} {
-		require.NoError(t, call(), name)
+		w.NoError(call(), name)
 	}
 	w.requireTruth()
 }
 
 func TestTablesLiveInTheFirstSchemaOfTheSearchPath(t *testing.T) {
-	t.Parallel()
-	db, ctx := pgtest.Database(t), t.Context()
-	w := world{DB: db, t: t}
+	w, ctx := blank(t)
 	w.exec("CREATE SCHEMA app")
-	w.src = open(t, db.URL+"&search_path=app")
-	require.NoError(t, w.src.Migrate(ctx))
+	w.Source = open(t, w.URL+"&search_path=app")
+	w.NoError(w.Migrate(ctx))
 	id := one[string](w, "INSERT INTO app.mitras DEFAULT VALUES RETURNING id::text") // search_path does not name it here
-	require.True(t, w.state(id).Active)
-	st, err := w.src.SetOnline(ctx, id, true)
-	require.NoError(t, err)
-	require.True(t, st.Online)
-	require.Zero(t, one[int](w, "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"))
+	w.True(w.state(id).Active)
+	st, err := w.SetOnline(ctx, id, true)
+	w.NoError(err)
+	w.True(st.Online)
+	w.Zero(one[int](w, "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"))
 }
 
 func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	set, err := w.src.Settings(ctx)
-	require.NoError(t, err)
-	require.Equal(t, availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
+	w, ctx := setup(t)
+	set, err := w.Settings(ctx)
+	w.NoError(err)
+	w.Equal(availability.Settings{MaxCustomers: 3, StaleAfter: 2 * time.Minute, RequirePing: true, PingInterval: 30 * time.Second}, set)
 	for name, value := range map[string]any{
 		"max_customers_per_mitra": 0, "stale_after_seconds": 45.0, "require_ping": false, "heartbeat_cadence_seconds": int64(5),
 	} {
-		require.NoError(t, w.src.PutSetting(ctx, name, value))
+		w.NoError(w.PutSetting(ctx, name, value))
 	}
 	changed := availability.Settings{StaleAfter: 45 * time.Second, PingInterval: 5 * time.Second}
-	set, err = w.src.Settings(ctx)
-	require.NoError(t, err)
-	require.Equal(t, changed, set)
+	set, err = w.Settings(ctx)
+	w.NoError(err)
+	w.Equal(changed, set)
 
 	for _, bad := range []struct {
 		name  string
@@ -230,34 +211,34 @@ func TestSettingsAreReadAndStoredByTheirNames(t *testing.T) {
 		{"stale_after_seconds", 0}, {"stale_after_seconds", 1e18}, {"heartbeat_cadence_seconds", 0}, {"require_ping", 1}, {"require_ping", nil},
 		{"require_ping", func() {}}, {"theirs", 1}, {"", 1},
 	} {
-		require.ErrorIs(t, w.src.PutSetting(ctx, bad.name, bad.value), availability.ErrSetting, bad)
+		w.ErrorIs(w.PutSetting(ctx, bad.name, bad.value), availability.ErrSetting, bad)
 	}
-	set, err = w.src.Settings(ctx)
-	require.NoError(t, err)
-	require.Equal(t, changed, set)
+	set, err = w.Settings(ctx)
+	w.NoError(err)
+	w.Equal(changed, set)
 
 	w.exec("DELETE FROM app_config WHERE key = 'max_customers_per_mitra'")
-	set, err = w.src.Settings(ctx)
-	require.ErrorIs(t, err, availability.ErrSetting)
-	require.ErrorContains(t, err, "max_customers_per_mitra: app_config has no row of it")
-	require.Equal(t, changed, set, "a row that is gone is like one that is wrong")
+	set, err = w.Settings(ctx)
+	w.ErrorIs(err, availability.ErrSetting)
+	w.ErrorContains(err, "max_customers_per_mitra: app_config has no row of it")
+	w.Equal(changed, set, "a row that is gone is like one that is wrong")
 	w.exec(`UPDATE app_config SET value = '"soon"' WHERE key = 'stale_after_seconds'`)
 	w.exec(`UPDATE app_config SET value = 'true' WHERE key = 'require_ping'`)
-	set, err = w.src.Settings(ctx)
-	require.ErrorIs(t, err, availability.ErrSetting)
-	require.ErrorContains(t, err, "stale_after_seconds")
-	require.NotContains(t, err.Error(), "require_ping")
+	set, err = w.Settings(ctx)
+	w.ErrorIs(err, availability.ErrSetting)
+	w.ErrorContains(err, "stale_after_seconds")
+	w.NotContains(err.Error(), "require_ping")
 	last := availability.Settings{StaleAfter: 45 * time.Second, RequirePing: true,
 		PingInterval: 5 * time.Second}
-	require.Equal(t, last, set, "what makes no sense is as it was last read, and the others are of now")
+	w.Equal(last, set, "what makes no sense is as it was last read, and the others are of now")
 
 	other, err := postgres.Open(ctx, w.DB.URL, postgres.Timeout(patience))
-	require.NoError(t, err)
+	w.NoError(err)
 	t.Cleanup(other.Close)
 	set, err = other.Settings(ctx)
-	require.ErrorIs(t, err, availability.ErrSetting)
+	w.ErrorIs(err, availability.ErrSetting)
 	last.MaxCustomers, last.StaleAfter = 3, 2*time.Minute
-	require.Equal(t, last, set, "who has read it never has its default")
+	w.Equal(last, set, "who has read it never has its default")
 }
 
 func TestAnAddressThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {
@@ -269,49 +250,39 @@ func TestAnAddressThatIsNoneIsRefusedWithoutItsPassword(t *testing.T) {
 
 // Nobody could go online for the first time: ON CONFLICT takes no such constraint.
 func TestADeferrableConstraintIsNamedWithWhatToDo(t *testing.T) {
-	t.Parallel()
-	ctx, db := t.Context(), pgtest.Database(t)
-	src := open(t, db.URL)
-	exec := func(sql string) {
-		_, err := db.Exec(ctx, sql)
-		require.NoError(t, err)
-	}
-	exec(`CREATE TABLE mitra_online_status (mitra_id uuid CONSTRAINT theirs UNIQUE DEFERRABLE)`)
-	err := src.Migrate(ctx)
-	require.ErrorContains(t, err, "constraint theirs on mitra_online_status (mitra_id) is deferrable")
+	w, ctx := blank(t)
+	w.exec(`CREATE TABLE mitra_online_status (mitra_id uuid CONSTRAINT theirs UNIQUE DEFERRABLE)`)
+	err := w.Migrate(ctx)
+	w.ErrorContains(err, "constraint theirs on mitra_online_status (mitra_id) is deferrable")
 	refused, ok := errors.AsType[*pgconn.PgError](err)
-	require.True(t, ok)
-	require.Equal(t, "42P17", refused.Code, "to try again does not help")
+	w.True(ok)
+	w.Equal("42P17", refused.Code, "to try again does not help")
 	_, run, _ := strings.Cut(refused.Message, "run: ")
-	exec(run)
-	require.NoError(t, src.Migrate(ctx))
-	require.NoError(t, src.Check(ctx))
-	w := world{DB: db, t: t, src: src}
-	id := one[string](w, "INSERT INTO mitras DEFAULT VALUES RETURNING id::text")
-	_, err = src.SetOnline(ctx, id, true)
-	require.NoError(t, err)
+	w.exec(run)
+	w.NoError(w.Migrate(ctx))
+	w.NoError(w.Check(ctx))
+	w.did(w.SetOnline(ctx, w.mitra(), true))
 
-	exec(`ALTER TABLE mitra_online_status ADD CONSTRAINT later UNIQUE (mitra_id) DEFERRABLE`)
-	err = src.Check(ctx)
-	require.ErrorIs(t, err, postgres.ErrLacking)
-	require.ErrorContains(t, err, "later")
+	w.exec(`ALTER TABLE mitra_online_status ADD CONSTRAINT later UNIQUE (mitra_id) DEFERRABLE`)
+	err = w.Check(ctx)
+	w.ErrorIs(err, postgres.ErrLacking)
+	w.ErrorContains(err, "later")
 	_, run, _ = strings.Cut(err.Error(), "run: ")
-	exec(run)
-	require.NoError(t, src.Check(ctx))
+	w.exec(run)
+	w.NoError(w.Check(ctx))
 }
 
 func TestWhatSomebodyDroppedIsNamed(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	for _, c := range []struct{ drop, named string }{
 		{"DROP FUNCTION availability_outbid", "function availability_outbid"},
 		{"DROP FUNCTION availability_unjudged CASCADE", "trigger availability_unjudged on mitra_availability"},
 		{"DROP TABLE availability_fleets", "relation availability_fleets"},
 	} {
-		require.NoError(t, w.src.Migrate(t.Context()), "what was made once is not made again")
+		w.NoError(w.Migrate(t.Context()), "what was made once is not made again")
 		w.exec(c.drop)
-		err := w.src.Check(t.Context())
-		require.ErrorIs(t, err, postgres.ErrLacking)
-		require.ErrorContains(t, err, c.named)
+		err := w.Check(t.Context())
+		w.ErrorIs(err, postgres.ErrLacking)
+		w.ErrorContains(err, c.named)
 	}
 }

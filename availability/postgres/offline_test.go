@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
@@ -34,53 +32,51 @@ func condemn(states ...availability.State) (those []availability.Versioned) {
 }
 
 func TestTheSilentGoOfflineAtTheVersionAtWhichTheyWereCondemned(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	silent, heard, stale, off := w.online(before), w.online(cutoff), w.online(before), w.online(before)
 	never := w.online(before)
 	w.exec("UPDATE mitra_online_status SET last_online_at = NULL, last_heartbeat_at = NULL WHERE mitra_id = $1", never.ID)
 	those := condemn(silent, heard, stale, never, availability.State{ID: nobody, Version: 1}, availability.State{ID: "x", Version: 1})
 	w.exec("UPDATE mitra_online_status SET is_online = true WHERE mitra_id = $1", stale.ID) // it came back
-	off, err := w.src.SetOnline(ctx, off.ID, false)
-	require.NoError(t, err)
+	off, err := w.SetOnline(ctx, off.ID, false)
+	w.NoError(err)
 	those = append(those, condemn(off)...)
 	logs := w.logs()
 
-	states, flipped, err := w.src.AutoOffline(ctx, those, cutoff, fine)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{silent.ID, never.ID}, flipped)
-	require.Len(t, states, 5, "of all that are known")
+	states, flipped, err := w.AutoOffline(ctx, those, cutoff, fine)
+	w.NoError(err)
+	w.ElementsMatch([]string{silent.ID, never.ID}, flipped)
+	w.Len(states, 5, "of all that are known")
 	for _, st := range states {
-		require.Equal(t, w.state(st.ID), st)
-		require.Equal(t, st.ID == heard.ID || st.ID == stale.ID, st.Online)
+		w.Equal(w.state(st.ID), st)
+		w.Equal(st.ID == heard.ID || st.ID == stale.ID, st.Online)
 	}
-	require.Equal(t, silent.Version+1, w.state(silent.ID).Version)
-	require.Equal(t, logs+2, w.logs())
-	require.Equal(t, 1, one[int](w, "SELECT count(*) FROM mitra_online_logs WHERE mitra_id = $1 AND status = 'offline'", silent.ID))
+	w.Equal(silent.Version+1, w.state(silent.ID).Version)
+	w.Equal(logs+2, w.logs())
+	w.Equal(1, one[int](w, "SELECT count(*) FROM mitra_online_logs WHERE mitra_id = $1 AND status = 'offline'", silent.ID))
 
-	_, flipped, err = w.src.AutoOffline(ctx, those, cutoff, fine)
-	require.NoError(t, err)
-	require.Empty(t, flipped, "a version is good for one flip")
-	require.Equal(t, logs+2, w.logs())
+	_, flipped, err = w.AutoOffline(ctx, those, cutoff, fine)
+	w.NoError(err)
+	w.Empty(flipped, "a version is good for one flip")
+	w.Equal(logs+2, w.logs())
 	w.requireTruth()
 }
 
 func TestAFlipThatIsNotConfirmedIsUndone(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	st := w.online(before)
 	asked := 0
-	states, flipped, err := w.src.AutoOffline(ctx, condemn(st), cutoff, func() error {
+	states, flipped, err := w.AutoOffline(ctx, condemn(st), cutoff, func() error {
 		asked++
-		require.Zero(t, w.logs(), "nobody has seen it yet")
+		w.Zero(w.logs(), "nobody has seen it yet")
 		return errNo
 	})
-	require.ErrorIs(t, err, errNo)
-	require.Empty(t, states)
-	require.Empty(t, flipped)
-	require.Equal(t, 1, asked)
-	require.Equal(t, st, w.state(st.ID))
-	require.Zero(t, w.logs())
+	w.ErrorIs(err, errNo)
+	w.Empty(states)
+	w.Empty(flipped)
+	w.Equal(1, asked)
+	w.Equal(st, w.state(st.ID))
+	w.Zero(w.logs())
 }
 
 func TestARowThatSomebodyHoldsKeepsNobodyElseOnline(t *testing.T) {
@@ -91,55 +87,51 @@ func TestARowThatSomebodyHoldsKeepsNobodyElseOnline(t *testing.T) {
 		"of the state": "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE",
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, ctx := setup(t), t.Context()
+			w, ctx := setup(t)
 			first, held, last := w.online(before), w.online(before), w.online(before)
 			those := condemn(first, held, last)
 			tx := w.begin()
-			_, err := tx.Exec(ctx, hold, held.ID)
-			require.NoError(t, err)
+			w.did(tx.Exec(ctx, hold, held.ID))
 			bounded, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
-			states, flipped, err := w.src.AutoOffline(bounded, those, cutoff, fine)
-			require.NoError(t, err)
-			require.ElementsMatch(t, []string{first.ID, last.ID}, flipped)
-			require.Len(t, states, 3, "of all")
-			require.Equal(t, held, w.state(held.ID))
-			require.NoError(t, tx.Rollback(ctx))
-			_, flipped, err = w.src.AutoOffline(ctx, those, cutoff, fine)
-			require.NoError(t, err)
-			require.Equal(t, []string{held.ID}, flipped)
+			states, flipped, err := w.AutoOffline(bounded, those, cutoff, fine)
+			w.NoError(err)
+			w.ElementsMatch([]string{first.ID, last.ID}, flipped)
+			w.Len(states, 3, "of all")
+			w.Equal(held, w.state(held.ID))
+			w.NoError(tx.Rollback(ctx))
+			_, flipped, err = w.AutoOffline(ctx, those, cutoff, fine)
+			w.NoError(err)
+			w.Equal([]string{held.ID}, flipped)
 			w.requireTruth()
 		})
 	}
 }
 
 func TestWhoGoesOnlineWhileItIsFlippedComesAfterTheFlip(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	st := w.online(before)
 	back := make(chan availability.State)
-	_, flipped, err := w.src.AutoOffline(ctx, condemn(st), cutoff, func() error {
+	_, flipped, err := w.AutoOffline(ctx, condemn(st), cutoff, func() error {
 		go func() {
-			st, _ := w.src.SetOnline(ctx, st.ID, true)
+			st, _ := w.SetOnline(ctx, st.ID, true)
 			back <- st
 		}()
 		w.awaitLocked()
 		return nil
 	})
-	require.NoError(t, err)
-	require.Equal(t, []string{st.ID}, flipped)
+	w.NoError(err)
+	w.Equal([]string{st.ID}, flipped)
 	last := <-back
-	require.True(t, last.Online)
-	require.Equal(t, st.Version+2, last.Version)
-	require.Equal(t, last, w.state(st.ID))
-	require.Equal(t, "offline,online", one[string](w, "SELECT string_agg(status, ',' ORDER BY id) FROM mitra_online_logs"))
+	w.True(last.Online)
+	w.Equal(st.Version+2, last.Version)
+	w.Equal(last, w.state(st.ID))
+	w.Equal("offline,online", one[string](w, "SELECT string_agg(status, ',' ORDER BY id) FROM mitra_online_logs"))
 }
 
 // Where no foreign key takes it along, a status outlives its mitra.
 func TestTheStatusOfAMitraWhoIsGoneGoesOffline(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	gone, other := w.online(before), w.online(before)
 	w.exec(`DO $$ DECLARE c record; BEGIN
 		FOR c IN SELECT conrelid::regclass AS t, conname FROM pg_constraint
@@ -147,27 +139,26 @@ func TestTheStatusOfAMitraWhoIsGoneGoesOffline(t *testing.T) {
 		LOOP EXECUTE format('ALTER TABLE %s DROP CONSTRAINT %I', c.t, c.conname); END LOOP; END $$`)
 	w.exec("DELETE FROM mitra_online_logs WHERE mitra_id = $1", gone.ID)
 	w.exec("DELETE FROM mitras WHERE id = $1", gone.ID)
-	_, flipped, err := w.src.AutoOffline(ctx, condemn(w.state(gone.ID), other), cutoff, fine)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []string{gone.ID, other.ID}, flipped)
+	_, flipped, err := w.AutoOffline(ctx, condemn(w.state(gone.ID), other), cutoff, fine)
+	w.NoError(err)
+	w.ElementsMatch([]string{gone.ID, other.ID}, flipped)
 }
 
 func TestFleetsHearOfEachOther(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	announced := func(fleet string, copies time.Duration) time.Duration {
 		t.Helper()
-		others, err := w.src.Announce(ctx, fleet, copies)
-		require.NoError(t, err)
+		others, err := w.Announce(ctx, fleet, copies)
+		w.NoError(err)
 		return others
 	}
-	require.Zero(t, announced("one", time.Minute))
-	require.Zero(t, announced("one", time.Minute), "itself is no other")
-	require.Equal(t, time.Minute, announced("two", time.Second))
-	require.Equal(t, time.Second, announced("one", time.Minute))
-	require.Equal(t, time.Minute, announced("three", time.Hour))
+	w.Zero(announced("one", time.Minute))
+	w.Zero(announced("one", time.Minute), "itself is no other")
+	w.Equal(time.Minute, announced("two", time.Second))
+	w.Equal(time.Second, announced("one", time.Minute))
+	w.Equal(time.Minute, announced("three", time.Hour))
 	w.exec("UPDATE availability_fleets SET seen_at = seen_at - interval '11 minutes' WHERE name <> 'one'")
-	require.Equal(t, time.Hour, announced("one", time.Minute), "its next copy is to come")
+	w.Equal(time.Hour, announced("one", time.Minute), "its next copy is to come")
 	w.exec("UPDATE availability_fleets SET seen_at = seen_at - interval '3 hours' WHERE name = 'three'")
-	require.Zero(t, announced("one", time.Minute))
+	w.Zero(announced("one", time.Minute))
 }

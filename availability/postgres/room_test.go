@@ -6,10 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/availability"
-	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 )
 
@@ -65,97 +62,78 @@ func TestRowsThatNoTriggerSawCountWhenASessionIsAccepted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db, ctx := pgtest.Database(t), t.Context()
-			w := world{DB: db, t: t, src: open(t, db.URL)}
-			w.exec(c.before)
-			require.NoError(t, w.src.Migrate(ctx))
+			w, ctx := former(t, c.before)
 			id, other := w.mitra(), w.mitra()
 			w.exec(fmt.Sprintf(c.way, id))
 			w.Reset() // of plans that name what was altered
-			require.Zero(t, w.state(id).Sessions, "no trigger has seen it")
+			w.Zero(w.state(id).Sessions, "no trigger has seen it")
 
-			_, _, err := w.src.Accept(ctx, w.session("searching", nil), id, 3)
-			require.ErrorIs(t, err, availability.ErrFull)
-			_, _, err = w.src.Accept(ctx, w.session("searching", nil), id, 9)
-			require.ErrorIs(t, err, availability.ErrFull, "the setting allows three")
-			_, _, err = w.src.Reroute(ctx, w.session("pending_payment", other), id, 3)
-			require.ErrorIs(t, err, availability.ErrFull)
-			require.Equal(t, 3, one[int](w, "SELECT count(*) FROM chat_sessions WHERE mitra_id = $1", id))
-			ways, err := w.src.Unseen(ctx)
-			require.NoError(t, err)
-			require.Contains(t, strings.Join(ways, "\n"), c.unseen)
+			w.refused(availability.ErrFull)(w.Accept(ctx, w.session("searching", nil), id, 3))
+			w.refused(availability.ErrFull, "the setting allows three")(w.Accept(ctx, w.session("searching", nil), id, 9))
+			w.refused(availability.ErrFull)(w.Reroute(ctx, w.session("pending_payment", other), id, 3))
+			w.Equal(3, one[int](w, "SELECT count(*) FROM chat_sessions WHERE mitra_id = $1", id))
+			ways, err := w.Unseen(ctx)
+			w.NoError(err)
+			w.Contains(strings.Join(ways, "\n"), c.unseen)
 			if strings.HasPrefix(name, "a table that takes") {
 				return // what the triggers and views name is another table
 			}
-			repaired, err := w.src.Repair(ctx)
-			require.NoError(t, err)
-			require.NotEmpty(t, repaired)
-			require.Equal(t, 3, w.state(id).Sessions)
+			repaired, err := w.Repair(ctx)
+			w.NoError(err)
+			w.NotEmpty(repaired)
+			w.Equal(3, w.state(id).Sessions)
 			w.requireTruth()
 		})
 	}
 }
 
 func TestSessionsThatWentWhereNoTriggerLooksLeaveRoom(t *testing.T) {
-	t.Parallel()
-	db, ctx := pgtest.Database(t), t.Context()
-	w := world{DB: db, t: t, src: open(t, db.URL)}
-	w.exec(partitioned)
-	require.NoError(t, w.src.Migrate(ctx))
+	w, ctx := former(t, partitioned)
 	id := w.mitra()
 	w.exec("CREATE TABLE second PARTITION OF chat_sessions FOR VALUES IN (2)")
 	w.exec("INSERT INTO chat_sessions (k, mitra_id, status) SELECT 2, $1::uuid, 'active' FROM generate_series(1, 3)", id)
 	w.exec("ALTER TABLE chat_sessions DETACH PARTITION second")
-	require.Equal(t, 3, w.state(id).Sessions)
-	_, _, err := w.src.Accept(ctx, w.session("searching", nil), id, 3)
-	require.NoError(t, err)
+	w.Equal(3, w.state(id).Sessions)
+	w.moved(w.Accept(ctx, w.session("searching", nil), id, 3))
 }
 
 func TestAMitraWhomNoTriggerSawIsJudgedByItsRow(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	const a, b = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 	w.exec(fmt.Sprintf(asReplica, "INSERT INTO mitras (id) VALUES ('"+a+"')"))
 	w.exec("INSERT INTO mitras (id) VALUES ($1)", b)
 	w.exec(fmt.Sprintf(asReplica, "UPDATE mitras SET is_active = false WHERE id = '"+b+"'"))
-	require.True(t, w.state(b).Active, "no trigger has seen it")
-	_, states, err := w.src.Accept(ctx, w.session("searching", nil), a, 3)
-	require.NoError(t, err)
-	require.Equal(t, []availability.State{w.state(a)}, states)
-	_, _, err = w.src.Accept(ctx, w.session("searching", nil), b, 3)
-	require.ErrorIs(t, err, availability.ErrInactive)
-	_, _, err = w.src.Reroute(ctx, w.session("active", a), b, 3)
-	require.ErrorIs(t, err, availability.ErrInactive)
+	w.True(w.state(b).Active, "no trigger has seen it")
+	_, states, err := w.Accept(ctx, w.session("searching", nil), a, 3)
+	w.NoError(err)
+	w.Equal([]availability.State{w.state(a)}, states)
+	w.refused(availability.ErrInactive)(w.Accept(ctx, w.session("searching", nil), b, 3))
+	w.refused(availability.ErrInactive)(w.Reroute(ctx, w.session("active", a), b, 3))
 }
 
 func TestALoweredLimitAppliesFromItsCommit(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	id := w.mitra()
 	w.session("active", id)
 	w.exec("UPDATE app_config SET value = '1' WHERE key = 'max_customers_per_mitra'")
-	_, _, err := w.src.Accept(ctx, w.session("searching", nil), id, 3) // as who has not heard of it
-	require.ErrorIs(t, err, availability.ErrFull)
-	_, _, err = w.src.Reroute(ctx, w.session("active", w.mitra()), id, 3)
-	require.ErrorIs(t, err, availability.ErrFull)
+	// As who has not heard of it.
+	w.refused(availability.ErrFull)(w.Accept(ctx, w.session("searching", nil), id, 3))
+	w.refused(availability.ErrFull)(w.Reroute(ctx, w.session("active", w.mitra()), id, 3))
 
 	w.exec("UPDATE app_config SET value = '3' WHERE key = 'max_customers_per_mitra'")
 	session := w.session("searching", nil)
 	tx := w.begin() // somebody changes the mitra; an accept waits for that
-	_, err = tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE", id)
-	require.NoError(t, err)
+	w.did(tx.Exec(ctx, "SELECT FROM mitra_availability WHERE mitra_id = $1 FOR UPDATE", id))
 	accepted := make(chan error, 1)
-	go func() { _, _, err := w.src.Accept(ctx, session, id, 3); accepted <- err }()
+	go func() { _, _, err := w.Accept(ctx, session, id, 3); accepted <- err }()
 	w.awaitLocked()
 	w.exec("UPDATE app_config SET value = '1' WHERE key = 'max_customers_per_mitra'")
-	require.NoError(t, tx.Commit(ctx))
-	require.ErrorIs(t, <-accepted, availability.ErrFull)
+	w.NoError(tx.Commit(ctx))
+	w.ErrorIs(<-accepted, availability.ErrFull)
 }
 
 func TestWhileTheLimitMakesNoSenseTheCallersApplies(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	for _, value := range []string{`"soon"`, `null`, `-1`, `1.5`, `1e3`, `100000001`, `99999999999999999999`, `[1]`, `{}`, `true`, "", "3"} {
 		id := w.mitra()
 		if value == "" {
@@ -163,59 +141,50 @@ func TestWhileTheLimitMakesNoSenseTheCallersApplies(t *testing.T) {
 		} else {
 			w.exec(`INSERT INTO app_config VALUES ('max_customers_per_mitra', $1) ON CONFLICT (key) DO UPDATE SET value = EXCLUDED.value`, value)
 		}
-		_, _, err := w.src.Accept(ctx, w.session("searching", nil), id, 1)
-		require.NoError(t, err, value)
-		_, _, err = w.src.Accept(ctx, w.session("searching", nil), id, 1)
-		require.ErrorIs(t, err, availability.ErrFull, value)
+		w.moved(w.Accept(ctx, w.session("searching", nil), id, 1))
+		w.refused(availability.ErrFull, value)(w.Accept(ctx, w.session("searching", nil), id, 1))
 	}
 }
 
 func TestATruncateThatCannotBeCountedIsRefused(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	for _, level := range []string{"repeatable read", "serializable"} {
 		for _, table := range []string{"chat_sessions", "mitra_online_status"} {
 			tx := w.begin()
-			_, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL "+level)
-			require.NoError(t, err)
-			_, err = tx.Exec(ctx, "SELECT FROM chat_sessions") // its snapshot
-			require.NoError(t, err)
+			w.did(tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL "+level))
+			w.did(tx.Exec(ctx, "SELECT FROM chat_sessions")) // its snapshot
 			w.session("active", w.mitra())
-			_, err = tx.Exec(ctx, "TRUNCATE "+table)
-			require.ErrorContains(t, err, "TRUNCATE of "+table+" in a transaction that is "+level)
-			require.NoError(t, tx.Rollback(ctx))
+			_, err := tx.Exec(ctx, "TRUNCATE "+table)
+			w.ErrorContains(err, "TRUNCATE of "+table+" in a transaction that is "+level)
+			w.NoError(tx.Rollback(ctx))
 			w.requireTruth()
 		}
 	}
 }
 
 func TestUnseenNamesTheWaysOfRowsThatNoTriggerSees(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	ways, err := w.src.Unseen(ctx)
-	require.NoError(t, err)
-	require.Empty(t, ways)
+	w, ctx := setup(t)
+	ways, err := w.Unseen(ctx)
+	w.NoError(err)
+	w.Empty(ways)
 	app := w.Name + "_app"
 	w.exec("CREATE ROLE " + app + "; ALTER ROLE " + app + " SET session_replication_role = replica")
 	w.exec("ALTER TABLE mitra_online_logs SET UNLOGGED; ALTER TABLE mitra_online_status SET UNLOGGED")
 	w.exec("CREATE TABLE statuses () INHERITS (mitra_online_status)")
 	w.exec("ALTER TABLE chat_sessions DISABLE TRIGGER availability_delete")
-	ways, err = w.src.Unseen(ctx)
-	require.NoError(t, err)
-	require.Len(t, ways, 4)
+	ways, err = w.Unseen(ctx)
+	w.NoError(err)
+	w.Len(ways, 4)
 	for i, want := range []string{
 		"mitra_online_status has 1 partitions or children (statuses)", "mitra_online_status is unlogged",
 		"role " + app + " has session_replication_role = replica", "trigger availability_delete on chat_sessions",
 	} {
-		require.Contains(t, ways[i], want)
+		w.Contains(ways[i], want)
 	}
 	w.exec("DROP OWNED BY " + app + "; DROP ROLE " + app)
-	src, err := postgres.Open(ctx, w.URL+"&options=-c%20session_replication_role%3Dreplica", postgres.Timeout(patience))
-	require.NoError(t, err)
-	t.Cleanup(src.Close)
-	ways, err = src.Unseen(ctx)
-	require.NoError(t, err)
-	require.Contains(t, strings.Join(ways, "\n"), "this connection has session_replication_role = replica")
+	ways, err = open(t, w.URL+"&options=-c%20session_replication_role%3Dreplica").Unseen(ctx)
+	w.NoError(err)
+	w.Contains(strings.Join(ways, "\n"), "this connection has session_replication_role = replica")
 }
 
 // PostgreSQL runs no trigger for statements on what a subscription brings, also none that is ENABLE
@@ -224,17 +193,17 @@ func TestWhatLogicalReplicationBringsCountsAndIsNamed(t *testing.T) {
 	t.Parallel()
 	server, ctx := pgtest.Start(t, "wal_level=logical", "max_wal_senders=4", "autovacuum=off"), t.Context()
 	from, to := server.Database(), server.Database()
-	there := world{DB: from, t: t, src: open(t, from.URL)}
-	here := world{DB: to, t: t, src: open(t, to.URL)}
+	there, _ := on(t, from)
+	here, _ := on(t, to)
 	for _, w := range []world{there, here} {
-		require.NoError(t, w.src.Migrate(ctx))
+		w.NoError(w.Migrate(ctx))
 	}
 	for _, table := range []string{"mitras", "chat_sessions"} {
 		for _, event := range []string{"insert", "update", "delete", "truncate"} {
 			here.exec("ALTER TABLE " + table + " ENABLE ALWAYS TRIGGER availability_" + event)
 		}
 	}
-	require.NoError(t, here.src.Check(ctx))
+	here.NoError(here.Check(ctx))
 	there.exec("CREATE PUBLICATION p FOR TABLE mitras, chat_sessions")
 	there.exec("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
 	c := from.Config().ConnConfig
@@ -244,21 +213,19 @@ func TestWhatLogicalReplicationBringsCountsAndIsNamed(t *testing.T) {
 	for range 3 {
 		there.session("active", id)
 	}
-	require.Eventually(t, func() bool {
+	here.Eventually(func() bool {
 		return one[int](here, "SELECT count(*) FROM chat_sessions") == 3
 	}, patience, 10*time.Millisecond)
-	require.Zero(t, one[int](here, "SELECT coalesce(max(active_sessions), 0) FROM mitra_availability"), "no trigger has seen it")
-	_, _, err := here.src.Accept(ctx, here.session("searching", nil), id, 3)
-	require.ErrorIs(t, err, availability.ErrFull)
-	ways, err := here.src.Unseen(ctx)
-	require.NoError(t, err)
-	require.Len(t, ways, 2)
+	here.Zero(one[int](here, "SELECT coalesce(max(active_sessions), 0) FROM mitra_availability"), "no trigger has seen it")
+	here.refused(availability.ErrFull)(here.Accept(ctx, here.session("searching", nil), id, 3))
+	ways, err := here.Unseen(ctx)
+	here.NoError(err)
+	here.Len(ways, 2)
 	for i, table := range []string{"chat_sessions", "mitras"} {
-		require.Contains(t, ways[i], "subscription s writes to "+table)
+		here.Contains(ways[i], "subscription s writes to "+table)
 	}
-	_, err = here.src.Repair(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 3, here.state(id).Sessions)
+	here.did(here.Repair(ctx))
+	here.Equal(3, here.state(id).Sessions)
 	for _, end := range []string{"DISABLE", "SET (slot_name = NONE)"} {
 		here.exec("ALTER SUBSCRIPTION s " + end)
 	}

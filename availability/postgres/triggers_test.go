@@ -3,15 +3,12 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/rollcall-redis/rollcall/availability"
 )
 
 // A manual change by psql is a change like any other.
 func TestStatesFollowTheTablesWhoeverChangesThem(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	a, b := w.mitra(), w.mitra()
 	last := w.state(a)
 	for _, step := range []struct {
@@ -35,24 +32,23 @@ func TestStatesFollowTheTablesWhoeverChangesThem(t *testing.T) {
 	} {
 		w.exec(step.sql, a)
 		st := w.state(a)
-		require.Greater(t, st.Version, last.Version, step.sql)
+		w.Greater(st.Version, last.Version, step.sql)
 		last = st
 		st.ID, st.Version, st.Seen = "", 0, step.want.Seen
-		require.Equal(t, step.want, st, step.sql)
+		w.Equal(step.want, st, step.sql)
 	}
 	w.exec("UPDATE chat_sessions SET mitra_id = $1", b)
-	require.Zero(t, w.state(a).Sessions)
-	require.Equal(t, 1, w.state(b).Sessions)
+	w.Zero(w.state(a).Sessions)
+	w.Equal(1, w.state(b).Sessions)
 	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", a)
 	w.exec("UPDATE mitra_online_status SET mitra_id = $1", b)
-	require.False(t, w.state(a).Online)
-	require.True(t, w.state(b).Online)
+	w.False(w.state(a).Online)
+	w.True(w.state(b).Online)
 	w.requireTruth()
 }
 
 func TestAStatementThatNamesIsOnlineTakesAVersionAlsoIfTheValueStays(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	ids := w.mitras(2)
 	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras")
 	for sql, takes := range map[string]bool{
@@ -70,35 +66,33 @@ func TestAStatementThatNamesIsOnlineTakesAVersionAlsoIfTheValueStays(t *testing.
 		for _, id := range ids {
 			before := w.state(id).Version
 			w.exec(sql)
-			require.Equal(t, takes, w.state(id).Version > before, sql)
-			require.True(t, w.state(id).Online)
+			w.Equal(takes, w.state(id).Version > before, sql)
+			w.True(w.state(id).Online)
 		}
 	}
 	w.requireTruth()
 }
 
 func TestABulkEndWritesEachMitrasStateOnce(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	const mitras, sessions = 10, 10_000
 	ids := w.mitras(mitras)
 	w.exec("INSERT INTO chat_sessions (mitra_id, status) SELECT ($1::uuid[])[1 + i % $2], 'active' FROM generate_series(1, $3) i", ids, mitras, sessions)
 	before := map[string]int64{}
 	for _, id := range ids {
 		before[id] = w.state(id).Version
-		require.Equal(t, sessions/mitras, w.state(id).Sessions)
+		w.Equal(sessions/mitras, w.state(id).Sessions)
 	}
 	w.exec("UPDATE chat_sessions SET status = 'completed'")
 	for _, id := range ids {
-		require.Equal(t, before[id]+1, w.state(id).Version)
-		require.Zero(t, w.state(id).Sessions)
+		w.Equal(before[id]+1, w.state(id).Version)
+		w.Zero(w.state(id).Sessions)
 	}
 	w.requireTruth()
 }
 
 func TestTruncatedTablesAreCountedAnew(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	id := w.mitra()
 	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) VALUES ($1, true)", id)
 	w.session("active", id)
@@ -107,43 +101,40 @@ func TestTruncatedTablesAreCountedAnew(t *testing.T) {
 		w.exec(sql)
 		versions = append(versions, w.state(id).Version)
 	}
-	require.IsIncreasing(t, versions)
-	require.Equal(t, availability.State{ID: id, Version: versions[3]}, w.state(id))
+	w.IsIncreasing(versions)
+	w.Equal(availability.State{ID: id, Version: versions[3]}, w.state(id))
 	w.requireTruth()
 }
 
 func TestASessionOfAMitraThatHasNoStateMakesOne(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	id := one[string](w, `WITH off AS MATERIALIZED (SELECT set_config('session_replication_role', 'replica', true) AS c)
 		INSERT INTO mitras (id) SELECT gen_random_uuid() FROM off RETURNING id::text`)
-	require.Zero(t, one[int](w, "SELECT count(*) FROM mitra_availability"))
+	w.Zero(one[int](w, "SELECT count(*) FROM mitra_availability"))
 	w.session("active", id)
-	require.Equal(t, availability.State{ID: id, Version: 1, Sessions: 1}, w.state(id))
+	w.Equal(availability.State{ID: id, Version: 1, Sessions: 1}, w.state(id))
 	w.session("active", id)
-	require.Equal(t, availability.State{ID: id, Version: 2, Sessions: 2}, w.state(id))
+	w.Equal(availability.State{ID: id, Version: 2, Sessions: 2}, w.state(id))
 }
 
 func TestARepairWaitsForAChangeThatIsUnderWay(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	id := w.mitra()
 	w.exec("UPDATE mitra_availability SET is_online = true WHERE mitra_id = $1", id)
 	tx := w.begin()
-	_, err := tx.Exec(ctx, "INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id)
-	require.NoError(t, err)
+	w.did(tx.Exec(ctx, "INSERT INTO chat_sessions (mitra_id, status) VALUES ($1, 'active')", id))
 
 	var repaired []availability.Repaired
 	done := make(chan error)
 	go func() {
 		var err error
-		repaired, err = w.src.Repair(ctx)
+		repaired, err = w.Repair(ctx)
 		done <- err
 	}()
 	w.awaitLocked()
-	require.NoError(t, tx.Commit(ctx))
-	require.NoError(t, <-done)
-	require.Equal(t, []availability.Repaired{
+	w.NoError(tx.Commit(ctx))
+	w.NoError(<-done)
+	w.Equal([]availability.Repaired{
 		{ID: id, Was: "online t, active t, sessions 1", Became: "online f, active t, sessions 1"},
 	}, repaired)
 	w.requireTruth()
@@ -151,20 +142,18 @@ func TestARepairWaitsForAChangeThatIsUnderWay(t *testing.T) {
 
 // The role has rights on the service's tables, and on nothing of ours.
 func TestARoleThatMayChangeTheTablesAloneChangesTheStates(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	app := w.Name + "_app"
 	w.exec("CREATE ROLE " + app + " LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON mitras, mitra_online_status, mitra_online_logs, chat_sessions TO " + app)
 	pool := w.connect(w.As(app))
 	id := w.mitra()
 	_, err := pool.Exec(ctx, "SELECT * FROM mitra_availability")
-	require.ErrorContains(t, err, "permission denied")
+	w.ErrorContains(err, "permission denied")
 
 	// It does not get in the way with tables of its own either.
 	_, err = pool.Exec(ctx, "CREATE TEMP TABLE mitra_availability (LIKE public.mitra_availability_truth); CREATE TEMP TABLE mitras (id uuid)")
-	require.ErrorContains(t, err, "permission denied")
-	_, err = pool.Exec(ctx, "CREATE TEMP TABLE mitra_availability (mitra_id uuid PRIMARY KEY, is_online bool, is_active bool, active_sessions int, version bigint, changed_xid xid8)")
-	require.NoError(t, err)
+	w.ErrorContains(err, "permission denied")
+	w.did(pool.Exec(ctx, "CREATE TEMP TABLE mitra_availability (mitra_id uuid PRIMARY KEY, is_online bool, is_active bool, active_sessions int, version bigint, changed_xid xid8)"))
 
 	for _, sql := range []string{
 		"INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras",
@@ -178,9 +167,9 @@ func TestARoleThatMayChangeTheTablesAloneChangesTheStates(t *testing.T) {
 	} {
 		before := w.state(id).Version
 		_, err := pool.Exec(ctx, sql)
-		require.NoError(t, err, sql)
+		w.NoError(err, sql)
 		if sql != "TRUNCATE chat_sessions" { // there was no session to count
-			require.Greater(t, w.state(id).Version, before, sql)
+			w.Greater(w.state(id).Version, before, sql)
 		}
 		w.requireTruth()
 	}

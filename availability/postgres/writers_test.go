@@ -1,11 +1,10 @@
 package postgres_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/availability"
 )
@@ -13,183 +12,174 @@ import (
 const nobody = "00000000-0000-4000-8000-000000000000"
 
 func TestAMitraGoesOnlineAndOfflineWithALogRowForEachChange(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	id := w.mitra()
 	first := w.state(id)
-	require.Equal(t, availability.State{ID: id, Version: 1, Active: true}, first)
+	w.Equal(availability.State{ID: id, Version: 1, Active: true}, first)
 
-	on, err := w.src.SetOnline(ctx, strings.ToUpper(id), true)
-	require.NoError(t, err)
-	require.True(t, on.Online)
-	require.Equal(t, id, on.ID, "in lower case")
-	require.Greater(t, on.Version, first.Version)
-	require.WithinDuration(t, one[time.Time](w, "SELECT now()"), on.Seen, patience)
-	require.Equal(t, on, w.state(id))
+	on, err := w.SetOnline(ctx, strings.ToUpper(id), true)
+	w.NoError(err)
+	w.True(on.Online)
+	w.Equal(id, on.ID, "in lower case")
+	w.Greater(on.Version, first.Version)
+	w.WithinDuration(one[time.Time](w, "SELECT now()"), on.Seen, patience)
+	w.Equal(on, w.state(id))
 
 	since := one[time.Time](w, "SELECT last_online_at FROM mitra_online_status")
-	again, err := w.src.SetOnline(ctx, id, true)
-	require.NoError(t, err)
-	require.Greater(t, again.Version, on.Version, "a sign of life takes a version")
-	require.False(t, again.Seen.Before(on.Seen))
-	require.Equal(t, since, one[time.Time](w, "SELECT last_online_at FROM mitra_online_status"))
+	again, err := w.SetOnline(ctx, id, true)
+	w.NoError(err)
+	w.Greater(again.Version, on.Version, "a sign of life takes a version")
+	w.False(again.Seen.Before(on.Seen))
+	w.Equal(since, one[time.Time](w, "SELECT last_online_at FROM mitra_online_status"))
 
-	off, err := w.src.SetOnline(ctx, id, false)
-	require.NoError(t, err)
-	require.False(t, off.Online)
-	require.Greater(t, off.Version, again.Version)
-	same, err := w.src.SetOnline(ctx, id, false)
-	require.NoError(t, err)
-	require.Equal(t, off, same, "nothing has changed")
-	require.Equal(t, "online,offline", one[string](w, "SELECT string_agg(status, ',' ORDER BY id) FROM mitra_online_logs WHERE mitra_id = $1", id))
-	require.True(t, one[bool](w, "SELECT last_offline_at >= last_online_at FROM mitra_online_status"))
+	off, err := w.SetOnline(ctx, id, false)
+	w.NoError(err)
+	w.False(off.Online)
+	w.Greater(off.Version, again.Version)
+	same, err := w.SetOnline(ctx, id, false)
+	w.NoError(err)
+	w.Equal(off, same, "nothing has changed")
+	w.Equal("online,offline", one[string](w, "SELECT string_agg(status, ',' ORDER BY id) FROM mitra_online_logs WHERE mitra_id = $1", id))
+	w.True(one[bool](w, "SELECT last_offline_at >= last_online_at FROM mitra_online_status"))
 	w.requireTruth()
 }
 
 func TestWhoWasNeverOnlineGoesOfflineWithoutATrace(t *testing.T) {
-	t.Parallel()
-	w := setup(t)
+	w, _ := setup(t)
 	id := w.mitra()
-	st, err := w.src.SetOnline(t.Context(), id, false)
-	require.NoError(t, err)
-	require.Equal(t, availability.State{ID: id, Version: 1, Active: true}, st)
-	require.Zero(t, one[int](w, "SELECT (SELECT count(*) FROM mitra_online_status) + (SELECT count(*) FROM mitra_online_logs)"))
+	st, err := w.SetOnline(t.Context(), id, false)
+	w.NoError(err)
+	w.Equal(availability.State{ID: id, Version: 1, Active: true}, st)
+	w.Zero(one[int](w, "SELECT (SELECT count(*) FROM mitra_online_status) + (SELECT count(*) FROM mitra_online_logs)"))
 }
 
 func TestADeactivatedMitraIsSignedOutAndCannotGoOnline(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	id, other := w.mitra(), w.mitra()
 	w.exec("INSERT INTO auth_sessions (mitra_id, revoked_at) VALUES ($1, NULL), ($1, NULL), ($1, '2020-01-01'), ($2, NULL)", id, other)
-	_, err := w.src.SetOnline(ctx, id, true)
-	require.NoError(t, err)
+	w.did(w.SetOnline(ctx, id, true))
 
-	st, err := w.src.SetActive(ctx, id, false)
-	require.NoError(t, err)
-	require.False(t, st.Active)
-	require.True(t, st.Online, "it is what the mitra said last")
-	require.Equal(t, 3, one[int](w, "SELECT count(revoked_at) FROM auth_sessions WHERE mitra_id = $1", id))
-	require.Equal(t, 1, one[int](w, "SELECT count(*) FROM auth_sessions WHERE revoked_at = '2020-01-01'"), "revoked once")
-	require.Zero(t, one[int](w, "SELECT count(revoked_at) FROM auth_sessions WHERE mitra_id = $1", other))
+	st, err := w.SetActive(ctx, id, false)
+	w.NoError(err)
+	w.False(st.Active)
+	w.True(st.Online, "it is what the mitra said last")
+	w.Equal(3, one[int](w, "SELECT count(revoked_at) FROM auth_sessions WHERE mitra_id = $1", id))
+	w.Equal(1, one[int](w, "SELECT count(*) FROM auth_sessions WHERE revoked_at = '2020-01-01'"), "revoked once")
+	w.Zero(one[int](w, "SELECT count(revoked_at) FROM auth_sessions WHERE mitra_id = $1", other))
 
-	refused, err := w.src.SetOnline(ctx, id, true)
-	require.ErrorIs(t, err, availability.ErrInactive)
-	require.Equal(t, st, refused)
-	_, err = w.src.SetOnline(ctx, id, false)
-	require.NoError(t, err)
+	refused, err := w.SetOnline(ctx, id, true)
+	w.ErrorIs(err, availability.ErrInactive)
+	w.Equal(st, refused)
+	w.did(w.SetOnline(ctx, id, false))
 
-	same, err := w.src.SetActive(ctx, id, true)
-	require.NoError(t, err)
-	again, err := w.src.SetActive(ctx, id, true)
-	require.NoError(t, err)
-	require.Equal(t, same, again)
+	same, err := w.SetActive(ctx, id, true)
+	w.NoError(err)
+	again, err := w.SetActive(ctx, id, true)
+	w.NoError(err)
+	w.Equal(same, again)
 	w.requireTruth()
 }
 
+// sessionSteps are calls for two sessions, s and t, by three mitras, of whom c may not work: the
+// error or the session's status and mitra then, whose states are returned, whether one has changed,
+// and the sessions of a and b.
+const sessionSteps = `
+	end s cancelled       | taken               | -   | same    | 0 0
+	reroute s a           | taken               | a   | same    | 0 0
+	extend s paid         | taken               | -   | same    | 0 0
+	accept s c            | inactive            | c   | same    | 0 0
+	accept s a            | active a            | a   | changed | 1 0
+	accept s a            | active a            | a   | same    | 1 0
+	accept s b            | taken               | a b | same    | 1 0
+	accept t a            | full                | a   | same    | 1 0
+	extend s paid         | active a            | a   | same    | 1 0
+	extend s unpaid       | pending_payment a   | a   | same    | 1 0
+	extend s unpaid       | pending_payment a   | a   | same    | 1 0
+	accept t a            | full                | a   | same    | 1 0
+	reroute s c           | inactive            | a c | same    | 1 0
+	reroute s b           | pending_payment b   | a b | changed | 0 1
+	reroute s b           | pending_payment b   | b   | same    | 0 1
+	accept t a            | active a            | a   | changed | 1 1
+	reroute s a           | full                | a b | same    | 1 1
+	extend s paid         | active b            | b   | same    | 1 1
+	end s pending_payment | no status           | -   | same    | 1 1
+	end s completed       | completed b         | b   | changed | 1 0
+	end s completed       | completed b         | b   | same    | 1 0
+	end s cancelled       | taken               | b   | same    | 1 0
+	extend s unpaid       | taken               | b   | same    | 1 0
+	reroute s b           | taken               | b   | same    | 1 0`
+
 func TestEachStepOfASession(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
-	a, b, off := w.mitra(), w.mitra(), w.mitra()
-	_, err := w.src.SetActive(ctx, off, false)
-	require.NoError(t, err)
-	id, other := w.session("searching", nil), w.session("searching", nil)
-	type answer func() (availability.Session, []availability.State, error)
-	accept := func(id, mitra string) answer {
-		return func() (availability.Session, []availability.State, error) { return w.src.Accept(ctx, id, mitra, 1) }
+	w, ctx := setup(t)
+	id := map[string]string{
+		"a": w.mitra(), "b": w.mitra(), "c": w.mitra(), "s": w.session("searching", nil), "t": w.session("searching", nil),
 	}
-	reroute := func(mitra string) answer {
-		return func() (availability.Session, []availability.State, error) { return w.src.Reroute(ctx, id, mitra, 1) }
+	w.did(w.SetActive(ctx, id["c"], false))
+	refusals := map[string]error{
+		"taken": availability.ErrTaken, "full": availability.ErrFull, "inactive": availability.ErrInactive,
+		"no status": availability.ErrStatus,
 	}
-	extend := func(paid bool) answer {
-		return func() (availability.Session, []availability.State, error) { return w.src.Extend(ctx, id, paid) }
+	do := func(call []string) (availability.Session, []availability.State, error) {
+		switch session, with := id[call[1]], call[2]; call[0] {
+		case "accept":
+			return w.Accept(ctx, session, id[with], 1)
+		case "reroute":
+			return w.Reroute(ctx, session, id[with], 1)
+		case "extend":
+			return w.Extend(ctx, session, with == "paid")
+		default:
+			return w.End(ctx, session, with)
+		}
 	}
-	end := func(status string) answer {
-		return func() (availability.Session, []availability.State, error) { return w.src.End(ctx, id, status) }
-	}
-	for _, c := range []struct {
-		name           string
-		do             answer
-		err            error
-		status, holder string   // if it is done
-		of             []string // whose states are returned
-		changed        bool
-		has            [2]int // sessions of a and b
-	}{
-		{"end what searches", end("cancelled"), availability.ErrTaken, "", "", nil, false, [2]int{}},
-		{"reroute what searches", reroute(a), availability.ErrTaken, "", "", []string{a}, false, [2]int{}},
-		{"extend what searches", extend(true), availability.ErrTaken, "", "", nil, false, [2]int{}},
-		{"accept by one who may not work", accept(id, off), availability.ErrInactive, "", "", []string{off}, false, [2]int{}},
-		{"accept", accept(id, a), nil, "active", a, []string{a}, true, [2]int{1, 0}},
-		{"accept again", accept(id, a), nil, "active", a, []string{a}, false, [2]int{1, 0}},
-		{"accept by another", accept(id, b), availability.ErrTaken, "", "", []string{a, b}, false, [2]int{1, 0}},
-		{"accept without room", accept(other, a), availability.ErrFull, "", "", []string{a}, false, [2]int{1, 0}},
-		{"nobody has asked for a payment", extend(true), nil, "active", a, []string{a}, false, [2]int{1, 0}},
-		{"ask for a payment", extend(false), nil, "pending_payment", a, []string{a}, false, [2]int{1, 0}},
-		{"ask again", extend(false), nil, "pending_payment", a, []string{a}, false, [2]int{1, 0}},
-		{"it keeps its place while it waits", accept(other, a), availability.ErrFull, "", "", []string{a}, false, [2]int{1, 0}},
-		{"reroute to one who may not work", reroute(off), availability.ErrInactive, "", "", []string{a, off}, false, [2]int{1, 0}},
-		{"reroute", reroute(b), nil, "pending_payment", b, []string{a, b}, true, [2]int{0, 1}},
-		{"reroute again", reroute(b), nil, "pending_payment", b, []string{b}, false, [2]int{0, 1}},
-		{"another is full now", accept(other, a), nil, "active", a, []string{a}, true, [2]int{1, 1}},
-		{"reroute without room", reroute(a), availability.ErrFull, "", "", []string{a, b}, false, [2]int{1, 1}},
-		{"pay", extend(true), nil, "active", b, []string{b}, false, [2]int{1, 1}},
-		{"an end that is none", end("pending_payment"), availability.ErrStatus, "", "", nil, false, [2]int{1, 1}},
-		{"end", end("completed"), nil, "completed", b, []string{b}, true, [2]int{1, 0}},
-		{"end again", end("completed"), nil, "completed", b, []string{b}, false, [2]int{1, 0}},
-		{"end otherwise", end("cancelled"), availability.ErrTaken, "", "", []string{b}, false, [2]int{1, 0}},
-		{"extend what is over", extend(false), availability.ErrTaken, "", "", []string{b}, false, [2]int{1, 0}},
-		{"reroute what is over", reroute(b), availability.ErrTaken, "", "", []string{b}, false, [2]int{1, 0}},
-	} {
-		before := [2]availability.State{w.state(a), w.state(b)}
-		got, states, err := c.do()
-		require.ErrorIs(t, err, c.err, c.name)
-		if c.err == nil {
-			require.Equal(t, c.status+" "+c.holder, got.Status+" "+got.MitraID, c.name)
-			require.Equal(t, c.status+c.holder, one[string](w, "SELECT status || mitra_id FROM chat_sessions WHERE id = $1", got.ID), c.name)
+	for line := range strings.SplitSeq(strings.TrimSpace(sessionSteps), "\n") {
+		column := strings.Split(line, "|")
+		for i := range column {
+			column[i] = strings.TrimSpace(column[i])
+		}
+		before := [2]availability.State{w.state(id["a"]), w.state(id["b"])}
+		got, states, err := do(strings.Fields(column[0]))
+		w.ErrorIs(err, refusals[column[1]], line)
+		if err == nil {
+			status, mitra, _ := strings.Cut(column[1], " ")
+			w.Equal([]string{status, id[mitra]}, []string{got.Status, got.MitraID}, line)
+			w.Equal(status+id[mitra], one[string](w, "SELECT status || mitra_id FROM chat_sessions WHERE id = $1", got.ID), line)
 		}
 		var want []availability.State
-		for _, mitra := range c.of {
-			want = append(want, w.state(mitra))
+		for mitra := range strings.FieldsSeq(strings.Trim(column[2], "-")) {
+			want = append(want, w.state(id[mitra]))
 		}
-		require.ElementsMatch(t, want, states, c.name)
-		after := [2]availability.State{w.state(a), w.state(b)}
-		require.Equal(t, c.has, [2]int{after[0].Sessions, after[1].Sessions}, c.name)
-		require.Equal(t, c.changed, before != after, c.name)
+		w.ElementsMatch(want, states, line)
+		after := [2]availability.State{w.state(id["a"]), w.state(id["b"])}
+		w.Equal(column[4], fmt.Sprint(after[0].Sessions, after[1].Sessions), line)
+		w.Equal(column[3] == "changed", before != after, line)
 	}
 	w.requireTruth()
 }
 
 func TestWhatIsNotThereIsNotFoundByAnyWriter(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	id, session := w.mitra(), w.session("searching", nil)
 	for _, bad := range []string{nobody, "", "x", "'; DROP TABLE mitras; --", strings.ReplaceAll(nobody, "-", "")} {
-		_, err := w.src.SetOnline(ctx, bad, true)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, err = w.src.SetActive(ctx, bad, false)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, _, err = w.src.Accept(ctx, bad, id, 3)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, _, err = w.src.Accept(ctx, session, bad, 3)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, _, err = w.src.Reroute(ctx, bad, id, 3)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, _, err = w.src.Reroute(ctx, session, bad, 3)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, _, err = w.src.Extend(ctx, bad, false)
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		_, _, err = w.src.End(ctx, bad, "completed")
-		require.ErrorIs(t, err, availability.ErrNotFound)
-		states, err := w.src.States(ctx, []string{bad})
-		require.NoError(t, err)
-		require.Empty(t, states)
+		_, err := w.SetOnline(ctx, bad, true)
+		w.ErrorIs(err, availability.ErrNotFound)
+		_, err = w.SetActive(ctx, bad, false)
+		w.ErrorIs(err, availability.ErrNotFound)
+		notFound := w.refused(availability.ErrNotFound)
+		notFound(w.Accept(ctx, bad, id, 3))
+		notFound(w.Accept(ctx, session, bad, 3))
+		notFound(w.Reroute(ctx, bad, id, 3))
+		notFound(w.Reroute(ctx, session, bad, 3))
+		notFound(w.Extend(ctx, bad, false))
+		notFound(w.End(ctx, bad, "completed"))
+		states, err := w.States(ctx, []string{bad})
+		w.NoError(err)
+		w.Empty(states)
 	}
-	require.Equal(t, 1, one[int](w, "SELECT count(*) FROM mitra_availability"))
+	w.Equal(1, one[int](w, "SELECT count(*) FROM mitra_availability"))
 }
 
 func TestHeartbeatsAreStoredOnlyIfTheyAreNewer(t *testing.T) {
-	t.Parallel()
-	w, ctx := setup(t), t.Context()
+	w, ctx := setup(t)
 	old, newer, never, held := w.mitra(), w.mitra(), w.mitra(), w.mitra()
 	w.exec("INSERT INTO mitra_online_status (mitra_id, is_online) SELECT id, true FROM mitras WHERE id <> $1", never)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
@@ -197,21 +187,20 @@ func TestHeartbeatsAreStoredOnlyIfTheyAreNewer(t *testing.T) {
 	before := w.state(old).Version
 
 	tx := w.begin()
-	_, err := tx.Exec(ctx, "UPDATE mitra_online_status SET updated_at = now() WHERE mitra_id = $1", held)
-	require.NoError(t, err)
+	w.did(tx.Exec(ctx, "UPDATE mitra_online_status SET updated_at = now() WHERE mitra_id = $1", held))
 	those := []availability.Heartbeat{
 		{ID: old, At: at}, {ID: newer, At: at}, {ID: never, At: at}, {ID: held, At: at}, {ID: nobody, At: at}, {ID: "x", At: at},
 	}
-	n, err := w.src.MirrorHeartbeats(ctx, those)
-	require.NoError(t, err)
-	require.Equal(t, 1, n, "it waits for nobody")
-	require.NoError(t, tx.Rollback(ctx))
-	n, err = w.src.MirrorHeartbeats(ctx, those)
-	require.NoError(t, err)
-	require.Equal(t, 1, n, "what was held is stored the next time")
+	n, err := w.MirrorHeartbeats(ctx, those)
+	w.NoError(err)
+	w.Equal(1, n, "it waits for nobody")
+	w.NoError(tx.Rollback(ctx))
+	n, err = w.MirrorHeartbeats(ctx, those)
+	w.NoError(err)
+	w.Equal(1, n, "what was held is stored the next time")
 
 	for _, id := range []string{old, newer, held} {
-		require.Equal(t, at, w.state(id).Seen)
+		w.Equal(at, w.state(id).Seen)
 	}
-	require.Equal(t, before, w.state(old).Version, "a heartbeat takes no version")
+	w.Equal(before, w.state(old).Version, "a heartbeat takes no version")
 }
