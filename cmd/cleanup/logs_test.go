@@ -41,5 +41,6 @@ func TestALogNamesItsInstanceAndIsCalmWhileAnotherDies(t *testing.T) {
 	require.Equal(t, "bots", evicted["sweep"])
 	require.Equal(t, 1.0, evicted["evicted"])
 	require.Equal(t, logtest.Has(t, lines, "lease acquired")["epoch"], evicted["epoch"])
+	logtest.Has(t, lines, "said goodbye")
 	logtest.Has(t, lines, "stopped")
 }

@@ -3,17 +3,14 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
-	"github.com/rollcall-redis/rollcall/internal/process"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
@@ -29,7 +26,7 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client()
 	leaks(t, server)
-	p := serving(t, append(on(t, server), quick...)...)
+	p := serving(t, append(on(t, server, "--instance-id=one"), quick...)...)
 	exists := func(key string) bool { return rdb.Exists(t.Context(), key).Val() == 1 }
 	p.Await(func() bool { return !exists("queue:reservation:bob") && !exists("bots:state:b2") })
 	var stats struct {
@@ -78,6 +75,27 @@ func TestAnOrphanGoesAfterItsGraceAndTheLivingStay(t *testing.T) {
 		require.Contains(t, metrics, want)
 	}
 	require.NotContains(t, metrics, "registry_held", "there are no devices")
+
+	other := serving(t, append(on(t, server, "--instance-id=two"), quick...)...)
+	for _, shows := range []*running{p, other} {
+		var fleet inspect.Status
+		shows.Await(func() bool {
+			code, body := shows.Get("/api/v1/fleet")
+			require.Equal(t, http.StatusOK, code, body)
+			fleet = inspect.Status{}
+			require.NoError(t, json.Unmarshal([]byte(body), &fleet))
+			return len(fleet.Instances) == 2 && fleet.Instances[0].Version != "" && fleet.Instances[1].Version != "" &&
+				strings.Contains(body, `"kind": "eviction"`) && strings.Contains(body, "orphans taken by")
+		})
+		for i, of := range []*running{p, other} {
+			require.Equal(t, "cleanup", fleet.Instances[i].Program)
+			require.Equal(t, of.HTTP, fleet.Instances[i].Address)
+		}
+		_, body := shows.Get("/api/v1/why?key=queue:reservation:bob")
+		require.Contains(t, body, `"verdict": "evicted"`)
+	}
+	other.Stop()
+	require.Equal(t, cli.ExitOK, other.Ends())
 
 	p.Stop()
 	require.Equal(t, cli.ExitOK, p.Ends())
@@ -158,24 +176,6 @@ func TestItIsReadyWhileRedisAnswers(t *testing.T) {
 	p.Await(func() bool { code, _ := p.Get("/readyz"); return code == http.StatusOK })
 }
 
-func TestSIGTERMEndsAWorkerWithZero(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	cmd := exec.Command(os.Args[0], append(on(t, server, "--http-addr=127.0.0.1:0", "--log-format=json"), quick...)...)
-	cmd.Env = []string{asMain + "=1", "GOCOVERDIR=" + t.TempDir()}
-	child, err := process.Start(cmd, process.Options{Log: filepath.Join(t.TempDir(), "log")})
-	require.NoError(t, err)
-	t.Cleanup(child.Kill)
-	require.Eventually(t, func() bool { return child.Said("lease acquired", "instance") != "" }, patience, 5*time.Millisecond)
-	require.NoError(t, child.Signal(syscall.SIGTERM))
-	select {
-	case <-child.Done():
-	case <-t.Context().Done():
-	}
-	require.Equal(t, cli.ExitOK, child.ExitCode(), child.Log())
-	require.Contains(t, child.Log(), "said goodbye")
-}
-
 func TestWhatIsRefusedAtTheStartFails(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -183,7 +183,8 @@ func TestWhatIsRefusedAtTheStartFails(t *testing.T) {
 	code, _, said := says(t, on(t, server, "--http-addr="+p.HTTP)...)
 	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "address already in use")
-	code, _, said = says(t, "--redis-url=redis://"+server.Addr(), "--mongodb-uri=mongodb://127.0.0.1:1")
+	code, _, said = says(t, "--redis-url=embedded", "--mongodb-uri=mongodb://user:geheim@127.0.0.1:1/", "--http-addr=127.0.0.1:0")
 	require.Equal(t, cli.ExitFailed, code)
 	require.Contains(t, said, "names no database")
+	require.NotContains(t, said, "geheim")
 }

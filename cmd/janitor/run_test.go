@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -42,13 +41,7 @@ func start(t *testing.T, server *redistest.Server, more ...string) *programtest.
 	return p
 }
 
-func state(t *testing.T, p *programtest.Program) (s console.Status) {
-	t.Helper()
-	res, body := p.Ask("", http.MethodGet, "/api/v1/status", "")
-	require.Equal(t, http.StatusOK, res.StatusCode)
-	require.NoError(t, json.Unmarshal([]byte(body), &s))
-	return s
-}
+var state = programtest.Status[console.Status]
 
 func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	t.Parallel()
@@ -66,11 +59,11 @@ func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	for id, owner := range rdb.HGetAll(ctx, keys.Registry()).Val() {
 		require.Equal(t, "living", owner, id)
 	}
-	first.Await(func() bool { return state(t, first).Janitor.Leading != state(t, second).Janitor.Leading })
-	st := state(t, first)
+	first.Await(func() bool { return state(first).Janitor.Leading != state(second).Janitor.Leading })
+	st := state(first)
 	require.True(t, st.Ready, st.NotReady)
 	require.Zero(t, st.Registry.Held)
-	first.Await(func() bool { return state(t, first).Janitor.Witness.Evicted == 50 }, "its next tick reads the total")
+	first.Await(func() bool { return state(first).Janitor.Witness.Evicted == 50 }, "its next tick reads the total")
 	res, page := first.Ask("", http.MethodGet, "/", "")
 	require.Equal(t, http.StatusOK, res.StatusCode)
 	require.Contains(t, page, "none of its own")
@@ -84,26 +77,20 @@ func TestTheDeadEntriesOfPlainWritersAreRemovedAndTheLivingStay(t *testing.T) {
 	require.Zero(t, rdb.Exists(ctx, keys.Heartbeat("janitor-0"), keys.Heartbeat("janitor-1"), keys.Lease()).Val())
 }
 
-func TestAFleetInPartitionsIsRefused(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	keys := guard.Layout{Prefix: "{rollcall}:"}
-	require.NoError(t, server.Client().Set(t.Context(), keys.Partitions(), 16, 0).Err())
-	p := start(t, server, "--janitor-prefix="+keys.Prefix)
-	require.Equal(t, cli.ExitFailed, p.Ends())
-	require.Contains(t, p.Log.String(), "another number of partitions")
-}
-
-func TestTheNumberOfPartitionsIsLeftToThoseWithSockets(t *testing.T) {
+func TestAFleetInPartitionsIsRefusedAndItsNumberLeftToThoseWithSockets(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb, keys := server.Client(), guard.Layout{Prefix: "{rollcall}:"}
+	refused := func(p *programtest.Program) {
+		require.Equal(t, cli.ExitFailed, p.Ends())
+		require.Contains(t, p.Log.String(), "another number of partitions")
+	}
 	p := start(t, server, "--janitor-prefix="+keys.Prefix)
 	p.Await(func() bool { return rdb.Exists(t.Context(), keys.Lease()).Val() == 1 }, "it leads")
 	require.Zero(t, rdb.Exists(t.Context(), keys.Partitions()).Val())
 	require.NoError(t, rdb.Set(t.Context(), keys.Partitions(), 4, 0).Err())
-	require.Equal(t, cli.ExitFailed, p.Ends())
-	require.Contains(t, p.Log.String(), "another number of partitions")
+	refused(p)
+	refused(start(t, server, "--janitor-prefix="+keys.Prefix))
 }
 
 func loaded(environ ...string) (*settings, error) {

@@ -68,6 +68,19 @@ func TestFlagsAreReadToTheEndWhateverIsWrong(t *testing.T) {
 	require.Equal(t, Faults{"NAMES: no such setting; greet -h lists them"}, greeter(nil).Load(nil, []string{"NAMES=x", "loud=maybe"}))
 }
 
+func TestAFlagWinsOverTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct{ args, environ []string }{
+		"you": {nil, []string{"NAME="}}, "env": {nil, []string{"NAME=env", "KEY=right"}},
+		"flag": {[]string{"--name=flag"}, []string{"NAME=env"}},
+	} {
+		greeted := ""
+		greet := greeter(func(name string) error { greeted = name; return nil })
+		require.Equal(t, ExitOK, greet.Execute(t.Context(), c.args, c.environ, io.Discard, io.Discard))
+		require.Equal(t, want, greeted)
+	}
+}
+
 func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no luck")
@@ -87,6 +100,8 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 		{[]string{"fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
 		{[]string{"--nope"}, nil, ExitUsage, "", "greet: settings: 1 wrong:\n  --nope: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
 		{[]string{"fail", "--version"}, nil, ExitOK, "greet " + Version() + "\n", ""},
+		{[]string{"version"}, nil, ExitOK, "greet " + Version() + "\n", ""},
+		{[]string{"help", "fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
 	} {
 		var stdout, stderr bytes.Buffer
 		status := greeter(func(string) error { return tt.err }).Execute(t.Context(), tt.args, nil, &stdout, &stderr)
@@ -95,6 +110,12 @@ func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 	var help bytes.Buffer
 	require.Equal(t, ExitOK, greeter(nil).Execute(t.Context(), []string{"--nope", "-h"}, nil, &help, io.Discard))
 	require.Contains(t, help.String(), "  --name, NAME (default: you)\n        whom to greet. Never nobody\n")
+	for _, of := range [][]string{{}, {"fail"}} {
+		var verb, flag bytes.Buffer
+		require.Equal(t, ExitOK, greeter(nil).Execute(t.Context(), append([]string{"help"}, of...), nil, &verb, io.Discard))
+		require.Equal(t, ExitOK, greeter(nil).Execute(t.Context(), append(of, "-h"), nil, &flag, io.Discard))
+		require.Equal(t, flag.String(), verb.String())
+	}
 	reader, writer := io.Pipe()
 	require.NoError(t, reader.Close())
 	require.Equal(t, ExitFailed, greeter(nil).Execute(t.Context(), []string{"-h"}, nil, writer, io.Discard), "nobody reads it")
