@@ -4,16 +4,18 @@ package tracetest
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // Span is one that arrived.
@@ -85,106 +87,50 @@ func (c *Collector) take(r *http.Request) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("not protobuf: %v", p)
-		}
-	}()
-	spans := read(raw)
+	var request collectorpb.ExportTraceServiceRequest
+	if err := proto.Unmarshal(raw, &request); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.raw.Write(raw)
-	c.spans = append(c.spans, spans...)
-	return nil
-}
-
-// read knows the field numbers of opentelemetry-proto's ExportTraceServiceRequest.
-func read(raw []byte) (spans []Span) {
-	for _, of := range message(raw)[1] {
-		group := message(of.bytes)
-		resource := map[string]any{}
-		for _, r := range group[1] {
-			resource = attributes(message(r.bytes)[1])
-		}
-		for _, scope := range group[2] {
-			for _, one := range message(scope.bytes)[2] {
-				m := message(one.bytes)
-				s := Span{
-					Name: string(m.one(5).bytes), Trace: hex.EncodeToString(m.one(1).bytes),
-					ID: hex.EncodeToString(m.one(2).bytes), Parent: hex.EncodeToString(m.one(4).bytes),
-					Server: m.one(6).number == 2, Attributes: attributes(m[9]), Resource: resource,
-				}
-				for _, link := range m[13] {
-					s.Links = append(s.Links, hex.EncodeToString(message(link.bytes).one(2).bytes))
-				}
-				status := message(m.one(15).bytes)
-				s.Failed, s.Message = status.one(3).number == 2, string(status.one(2).bytes)
-				spans = append(spans, s)
+	for _, of := range request.ResourceSpans {
+		resource := attributes(of.Resource.Attributes)
+		for _, scope := range of.ScopeSpans {
+			for _, s := range scope.Spans {
+				c.spans = append(c.spans, span(s, resource))
 			}
 		}
 	}
-	return spans
+	return nil
 }
 
-func attributes(all []field) map[string]any {
+func span(s *tracepb.Span, resource map[string]any) Span {
+	one := Span{
+		Name: s.Name, Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId),
+		Parent: hex.EncodeToString(s.ParentSpanId), Server: s.Kind == tracepb.Span_SPAN_KIND_SERVER,
+		Failed: s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR, Message: s.Status.GetMessage(),
+		Attributes: attributes(s.Attributes), Resource: resource,
+	}
+	for _, link := range s.Links {
+		one.Links = append(one.Links, hex.EncodeToString(link.SpanId))
+	}
+	return one
+}
+
+func attributes(all []*commonpb.KeyValue) map[string]any {
 	values := map[string]any{}
 	for _, a := range all {
-		pair := message(a.bytes)
-		name, value := string(pair.one(1).bytes), message(pair.one(2).bytes)
-		switch {
-		case value[1] != nil:
-			values[name] = string(value.one(1).bytes)
-		case value[2] != nil:
-			values[name] = value.one(2).number == 1
-		case value[3] != nil:
-			values[name] = int64(value.one(3).number)
-		case value[4] != nil:
-			values[name] = math.Float64frombits(value.one(4).number)
+		switch v := a.Value.Value.(type) {
+		case *commonpb.AnyValue_StringValue:
+			values[a.Key] = v.StringValue
+		case *commonpb.AnyValue_BoolValue:
+			values[a.Key] = v.BoolValue
+		case *commonpb.AnyValue_IntValue:
+			values[a.Key] = v.IntValue
+		case *commonpb.AnyValue_DoubleValue:
+			values[a.Key] = v.DoubleValue
 		}
 	}
 	return values
-}
-
-// field is bytes or a number of a protobuf message.
-type field struct {
-	bytes  []byte
-	number uint64
-}
-
-type fields map[uint64][]field
-
-func (f fields) one(number uint64) (last field) {
-	if all := f[number]; len(all) > 0 {
-		last = all[len(all)-1]
-	}
-	return last
-}
-
-// message panics on anything else.
-func message(raw []byte) fields {
-	all := fields{}
-	uvarint := func() uint64 {
-		v, n := binary.Uvarint(raw)
-		raw = raw[n:]
-		return v
-	}
-	for len(raw) > 0 {
-		tag := uvarint()
-		var f field
-		switch tag & 7 {
-		case 0:
-			f.number = uvarint()
-		case 1:
-			f.number, raw = binary.LittleEndian.Uint64(raw), raw[8:]
-		case 2:
-			n := uvarint()
-			f.bytes, raw = raw[:n], raw[n:]
-		case 5:
-			f.number, raw = uint64(binary.LittleEndian.Uint32(raw)), raw[4:]
-		default:
-			panic(fmt.Sprintf("wire type %d", tag&7))
-		}
-		all[tag>>3] = append(all[tag>>3], f)
-	}
-	return all
 }
