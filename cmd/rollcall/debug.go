@@ -67,7 +67,7 @@ func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive) {
 		a.text("status.json", func(w io.Writer) error { return writeJSON(w, whole(s)) })
 		a.text("status.txt", func(w io.Writer) error { return showStatus(w, s) })
 	}
-	d, err := r.Doctor(ctx)
+	d, err := r.Doctor(ctx, 0)
 	if a.failed("doctor", err); err == nil {
 		a.text("doctor.txt", func(w io.Writer) error { return showDiagnosis(w, d, true) })
 	}

@@ -29,7 +29,7 @@ is a fleet. Rights are those of the user in REDIS_URL: give the replicas' own.
 		}, f.table()...),
 		Check: f.check,
 		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			d, err := r.DoctorOf(ctx, expect)
+			d, err := r.Doctor(ctx, expect)
 			if err != nil {
 				return err
 			}

@@ -45,7 +45,7 @@ func sampleStatus() inspect.Status {
 			{ID: "ingest-7", Devices: -1},
 			{ID: "old\n1", Devices: 3, Alive: true, ExpiresIn: "50s", Old: true},
 		},
-		Sweeps: []inspect.Last{{
+		Sweeps: []inspect.Record{{
 			Sweep: "owners", At: now.Add(-12 * time.Minute), Epoch: 1893596512000000, Leader: "ingest-2",
 			Owner: "ingest-7", Count: 44,
 		}},

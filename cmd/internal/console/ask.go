@@ -187,7 +187,7 @@ func (q *questions) doctor(w http.ResponseWriter, req *http.Request) {
 				return inspect.Diagnosis{}, errBusy
 			}
 			time.AfterFunc(fresh, func() { q.doctors.Release(1) })
-			return q.reader.DoctorOf(ctx, expect)
+			return q.reader.Doctor(ctx, expect)
 		})
 	if err != nil {
 		failWith(w, err)

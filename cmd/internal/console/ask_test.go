@@ -416,7 +416,7 @@ func TestDoctorAnswersOverHTTPAsTheToolDoes(t *testing.T) {
 		}
 		var got inspect.Diagnosis
 		require.Equal(t, 200, s.get(t, "/api/v1/doctor?expect=2", &got))
-		want, err := inspect.New(w.Client, s.keys).DoctorOf(t.Context(), 2)
+		want, err := inspect.New(w.Client, s.keys).Doctor(t.Context(), 2)
 		require.NoError(t, err)
 		require.Equal(t, names(want), names(got))
 		require.False(t, got.OK)

@@ -313,7 +313,8 @@ func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &answer))
 	require.Equal(t, []inspect.Leads{{Instance: "ingest-1", Partitions: []int{0, 1, 3}}},
 		answer.Partitions.Leaders)
-	require.Equal(t, []int{2}, answer.Partitions.Unled)
+	require.Equal(t, "leader", answer.Problems[0].Name)
+	require.Equal(t, []int{2}, answer.Problems[0].Of)
 }
 
 func TestAViewerHasAThousandInstancesAtMost(t *testing.T) {

@@ -5,13 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -93,10 +94,11 @@ func (k Knows) Findings(id string, now time.Time, err error) []Finding {
 // soonExpired is when a certificate becomes a finding.
 const soonExpired = 14 * 24 * time.Hour
 
-func (k Knows) findings(now time.Time) (found []Finding) {
+func (k Knows) findings(now time.Time) (all []Finding) {
 	add := func(name string, level Level, runbook, do, format string, args ...any) {
-		found = append(found, Finding{Name: name, Level: level, Do: do, Runbook: runbook,
-			Sentence: fmt.Sprintf(format, args...) + "."})
+		f := found(level, name, do, format, args...)
+		f.Runbook = runbook
+		all = append(all, f)
 	}
 	fails := maps.Clone(k.Failing)
 	if k.Refused != "" && fails["heartbeat"] == "" {
@@ -113,7 +115,7 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 		ops, said := by[text], errors.New(fails[by[text][0]])
 		_, do := explained(said)
 		add(ops[0], Wrong, "", do, "%s: %s", few(ops)+its(ops, " fails", " fail"), text)
-		found[len(found)-1].cause, _ = Cause(said)
+		all[len(all)-1].cause, _ = Cause(said)
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.Files)) {
 		add("file:"+name, Warning, "runbook.md#rollcallfilefailing", "Put the right value into the file.",
@@ -145,12 +147,12 @@ func (k Knows) findings(now time.Time) (found []Finding) {
 	for _, text := range k.Warnings {
 		add(text, Warning, redisPage, "", "%s", text)
 	}
-	return found
+	return all
 }
 
 // of reports whether the life that wrote heartbeat h may have written a: an older program with the
 // same id writes none, and must not get a newer one's.
-func (a About) of(h Heartbeat) bool {
+func (a About) of(h beating) bool {
 	return !h.Alive || !h.Boot.IsZero() && bootTime(a.Boot).Equal(h.Boot)
 }
 
@@ -162,7 +164,7 @@ func (a About) times() (ttl, interval time.Duration) {
 }
 
 // settings prefers a description to a heartbeat, which is less exact on a slow network; 0: unknown.
-func (h Heartbeat) settings(now time.Time, a About) (ttl, interval time.Duration) {
+func (h beating) settings(now time.Time, a About) (ttl, interval time.Duration) {
 	ttl = h.ttl(now)
 	if !h.Alive || ttl <= 0 || !a.of(h) {
 		return ttl, 0
@@ -202,23 +204,25 @@ func (r *Reader) Abouts(ctx context.Context, ids []string) (map[string]About, er
 			break
 		}
 		p := r.client.Pipeline()
-		for _, id := range page {
-			beginning(ctx, p, r.keys.About(id), longestAbout)
+		said := make([]*redis.StringCmd, len(page))
+		for i, id := range page {
+			said[i] = beginning(ctx, p, r.keys.About(id), longestAbout)
 		}
-		said, err := texts(ctx, p, "the replicas' descriptions")
+		err := exec(ctx, p, "the replicas' descriptions")
 		if Refused(err) {
 			return all, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		for i, text := range said {
+		for i, id := range page {
+			text := said[i].Val()
 			var a About
 			bytes += len(text)
 			if len(text) <= longestAbout && json.NewDecoder(strings.NewReader(text)).Decode(&a) == nil {
 				a.Program, a.Version = printable.Clip(a.Program), printable.Clip(a.Version)
 				a.Address = hostAndPort(a.Address)
-				all[page[i]] = a
+				all[id] = a
 			}
 		}
 	}

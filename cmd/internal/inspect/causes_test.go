@@ -19,8 +19,7 @@ import (
 // check asks doctor for one check.
 func (l *logged) check(name string) Finding {
 	l.t.Helper()
-	d, err := New(l.Client, l.keys).Doctor(l.t.Context())
-	require.NoError(l.t, err)
+	d := l.doctor()
 	i := slices.IndexFunc(d.Checks, func(c Finding) bool { return c.Name == name })
 	require.GreaterOrEqual(l.t, i, 0, "%s: %v", name, d.Checks)
 	return d.Checks[i]
@@ -60,28 +59,25 @@ func TestAFullRedisIsTheFirstProblemAndTheCause(t *testing.T) {
 	l.leads()
 	require.NoError(t, l.HSet(ctx, l.keys.Witness(), "last", l.now.Add(-time.Hour).UnixMilli(),
 		"since", l.now.Add(-2*time.Hour).UnixMilli()).Err())
-	s, err := New(l.Client, l.keys).Status(ctx)
-	require.NoError(t, err)
+	s := l.status()
 	require.Contains(t, names(s), "witness")
 
 	require.NoError(t, l.ConfigSet(ctx, "maxmemory", "1mb").Err())
-	s, err = New(l.Client, l.keys).Status(ctx)
-	require.NoError(t, err)
+	s = l.status()
 	require.NotContains(t, names(s), "witness", "memory is the cause")
 	require.Equal(t, "memory", s.Findings()[0].Name)
 	require.Contains(t, s.Findings()[0].Sentence, "registrations and telemetry are refused, and so are ticks")
 	require.Equal(t, Wrong, l.check("memory").Level)
-	why, err := New(l.Client, l.keys).Why(ctx, s, "356307042441013")
+	why, err := l.r.Why(ctx, s, "356307042441013")
 	require.NoError(t, err)
 	require.Contains(t, why.Sentence, "Redis is full, and refuses writes, so registrations are refused")
-	found, err := New(l.Client, l.keys).Find(ctx, s, "356307042441013")
+	found, err := l.r.Find(ctx, s, "356307042441013")
 	require.NoError(t, err)
 	require.Contains(t, found.Sentence, "Redis is full, and refuses writes, so registrations are refused")
 
 	require.NoError(t, l.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	require.Contains(t, l.check("memory").Sentence, "Redis evicts keys for want of memory")
-	s, err = New(l.Client, l.keys).Status(ctx)
-	require.NoError(t, err)
+	s = l.status()
 	require.Contains(t, names(s), "policy")
 	require.False(t, s.full(), "it does not refuse")
 }
@@ -95,15 +91,14 @@ func TestAnEntryThatNobodyCanJudgeIsNamed(t *testing.T) {
 		require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441013", "one").Err())
 		require.Equal(t, OK, l.check("entries").Level)
 		require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441014", "").Err())
-		s, err := New(l.Client, l.keys).Status(ctx)
-		require.NoError(t, err)
+		s := l.status()
 		require.Equal(t, []string{"356307042441014"}, s.Unreadable)
 		require.Len(t, s.Instances, 1, "it names no instance")
 		require.Contains(t, names(s), "entries:unreadable")
 		require.Contains(t, l.check("entries:unreadable").Sentence, "356307042441014")
 
 		require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441015", strings.Repeat("x", 257)).Err())
-		v, err := New(l.Client, l.keys).Verify(ctx)
+		v, err := l.r.Verify(ctx)
 		require.NoError(t, err)
 		require.Equal(t, 3, v.Entries)
 		require.Equal(t, 2, v.Unreadable)
@@ -123,8 +118,7 @@ func TestDoctorIsNoMilderThanThePage(t *testing.T) {
 		}
 		l.leads(pass("registry", janitor.Failed, "", "NOPERM no HSCAN"), pass("bots", janitor.Held, "reference_lost", ""),
 			pass("owners", janitor.Held, "gap", ""))
-		d, err := New(l.Client, l.keys).Doctor(ctx)
-		require.NoError(t, err)
+		d := l.doctor()
 		require.False(t, d.OK)
 		var passes []string
 		for _, c := range d.Checks {
@@ -139,8 +133,7 @@ func TestDoctorIsNoMilderThanThePage(t *testing.T) {
 
 		require.NoError(t, l.Del(ctx, l.keys.Heartbeat("one"), l.keys.Lease()).Err())
 		require.Equal(t, Wrong, l.check("leader").Level)
-		s, err := New(l.Client, l.keys).Status(ctx)
-		require.NoError(t, err)
+		s := l.status()
 		for _, p := range s.Findings() {
 			require.Equal(t, p.Level, l.check(p.Name).Level, p.Name)
 		}
@@ -157,7 +150,7 @@ func TestAdviceNamesTheUserAndTheKey(t *testing.T) {
 	o.Username, o.Password = "ann", "secret"
 	client := redis.NewClient(&o)
 	t.Cleanup(func() { _ = client.Close() })
-	l.Client = client
+	l.r = New(client, l.keys)
 	require.Equal(t, "ACL SETUSER ann +hdel '~connections:registry'", l.check("rights:hdel").Do)
 	require.Contains(t, l.check("rights:publish").Do, "ACL SETUSER ann +publish '&{janitor:leader}:released'")
 }
@@ -169,8 +162,7 @@ func TestARightThatLacksForASampleHidesNothingElse(t *testing.T) {
 	l.leads(janitor.Report{Sweep: "registry", Outcome: janitor.Failed, Error: "NOPERM hscan"})
 	require.NoError(t, l.HSet(ctx, l.keys.Registry(), "356307042441013", "one").Err())
 	require.NoError(t, l.Do(ctx, "ACL", "SETUSER", "default", "-hscan").Err())
-	s, err := New(l.Client, l.keys).Status(ctx)
-	require.NoError(t, err)
+	s := l.status()
 	require.EqualValues(t, 1, s.Entries)
 	require.Equal(t, "passes:registry", s.Findings()[0].Name)
 	require.Equal(t, Wrong, l.check("rights:hscan").Level)
@@ -200,7 +192,7 @@ func TestWhatEachReplicaAndSweepReportsIsSaidOnce(t *testing.T) {
 func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	l := &logged{t: t, Client: server.Client()}
+	l := setup(t, redistest.World{Client: server.Client()})
 	require.NoError(t, l.Set(t.Context(), "{rollcall}:partitions", 4, 0).Err())
 	found := l.check("database")
 	require.Equal(t, Warning, found.Level)
@@ -256,7 +248,7 @@ func TestANumberOfPartitionsThatSomebodyOverwroteHidesNoFleet(t *testing.T) {
 		require.GreaterOrEqual(t, i, 0)
 		require.Contains(t, s.Findings()[i].Sentence, "{rollcall}:partitions is "+is+", but the fleet has 4")
 		require.Equal(t, "redis-cli SET '{rollcall}:partitions' 4.", s.Findings()[i].Do)
-		d, err := r.Doctor(ctx)
+		d, err := r.Doctor(ctx, 0)
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(d.Checks, func(c Finding) bool {
 			return c.Name == "partitions" && c.Level == Wrong && c.Text() == s.Findings()[i].Text()
@@ -298,7 +290,7 @@ func TestACauseThatAReplicaKnowsStandsForWhatFollowsFromIt(t *testing.T) {
 			[]string{"one: heal fails: Redis is full, and refuses writes (OOM x).",
 				"one: heartbeat fails: Redis is full, and refuses writes (OOM y)."}},
 		"a server of several is away": {of(func(s *Status) {
-			s.Unread = []Unread{{Server: "h:1", Error: "i/o timeout"}}
+			s.Unread = []unreadServer{{Server: "h:1", Error: "i/o timeout"}}
 			s.Instances = []Instance{{ID: "one", Alive: true,
 				Knows: Knows{Failing: map[string]string{"check": "i/o timeout"}}}}
 		}), []string{"Redis at h:1 does not answer (i/o timeout), which has the fleet's own keys. Its devices can be neither " +

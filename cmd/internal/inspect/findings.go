@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/sourcegraph/conc/pool"
 )
 
@@ -29,12 +28,12 @@ type Finding struct {
 	Level    Level  `json:"level"`
 	Sentence string `json:"sentence"`
 	Do       string `json:"do,omitempty"`
-	Runbook  string `json:"runbook,omitempty"` // page and heading, under /docs/ of each replica
+	Runbook  string `json:"runbook,omitempty"`    // page and heading, under /docs/ of each replica
+	Of       []int  `json:"partitions,omitempty"` // of several
 
 	stops bool // nothing is swept meanwhile
 	quiet bool // for doctor alone
 	cause string
-	of    []int
 }
 
 // Text is the sentence with what to do.
@@ -52,7 +51,7 @@ type rule struct {
 	runbook string // unless the finding has its own
 	of      scope
 	asks    bool // Redis, and is not for the page, which has only what a status has
-	find    func(ctx context.Context, p *patient) ([]Finding, error)
+	find    func(p *patient) []Finding
 }
 
 // scope is what a rule looks at.
@@ -66,6 +65,7 @@ const (
 
 const (
 	redisPage = "redis.md"
+	refuses   = "redis.md#what-redis-may-refuse"
 	noLeader  = "runbook.md#rollcallnobodyleads"
 	overwrote = "runbook.md#a-key-that-somebody-overwrote"
 )
@@ -77,12 +77,12 @@ func init() { // some refer to others
 	rules = []rule{
 		{"server", "runbook.md#a-part-of-redis-does-not-answer", ofFleet, false, unreadServers},
 		{"server", "runbook.md#a-part-of-redis-does-not-answer", ofFleet, true, awayServers},
-		{"writes", "redis.md#what-redis-may-refuse", ofPartition, false, refusedWrites},
+		{"writes", refuses, ofPartition, false, refusedWrites},
 		{"memory", "runbook.md#rollcallredisfull", ofServer, false, memory},
 		{"failing", "runbook.md#rollcallheartbeatsfail", ofFleet, false, failing},
 		{"rights", "redis.md#rights", ofFleet, true, rights},
-		{"commands", "redis.md#what-redis-may-refuse", ofServer, true, unknownCommands},
-		{"clients", "redis.md#what-redis-may-refuse", ofServer, false, clients},
+		{"commands", refuses, ofServer, true, unknownCommands},
+		{"clients", refuses, ofServer, false, clients},
 		{"latency", redisPage, ofServer, true, latency},
 		{"version", redisPage, ofServer, false, version},
 		{"cluster", redisPage, ofServer, true, cluster},
@@ -98,7 +98,6 @@ func init() { // some refer to others
 		{"partitions", overwrote, ofFleet, false, overwritten},
 		{"partitions", "", ofFleet, true, divided},
 		{"masters", "", ofFleet, true, uneven},
-		{"size", "", ofFleet, true, large},
 		{"leader", noLeader, ofPartition, false, leads},
 		{"lease", noLeader, ofPartition, false, leaseEnds},
 		{"epoch", overwrote, ofPartition, true, epochAhead},
@@ -126,57 +125,91 @@ func init() { // some refer to others
 // patient is what a rule looks at. Without a Reader nothing may be asked.
 type patient struct {
 	*Reader
+	ctx    context.Context
 	s      *Status
 	g      glance // of the partition, or of the first that answers
 	server Server
+	of     []int
 
-	expect  int // living replicas; 0: not known
-	of      []int
-	master  string // on a Redis Cluster: an address
-	fleet   *Reader
-	servers []*patient
-	// The server of the fleet's own keys does not answer.
-	fleetAway bool
+	expect int // living replicas; 0: not known
+	fleet  *Reader
 }
 
-func fine(format string, args ...any) ([]Finding, error) {
-	return []Finding{{Level: OK, Sentence: fmt.Sprintf(format, args...)}}, nil
+// patients returns those of each scope. parts are for rules that ask.
+func (s *Status) patients(parts []*Reader, like patient) map[scope][]*patient {
+	glances := s.glances()
+	of := func(numbers []int, g glance, server Server) *patient {
+		p := like
+		p.s, p.g, p.server, p.of = s, g, server, numbers
+		for _, part := range parts {
+			if p.Reader == nil || slices.Contains(numbers, part.number) {
+				p.Reader = part
+			}
+		}
+		return &p
+	}
+	all := map[scope][]*patient{ofFleet: {of(nil, glances[0], s.Redis)}}
+	for _, g := range glances {
+		all[ofPartition] = append(all[ofPartition], of([]int{g.number}, g, s.Redis))
+	}
+	for _, server := range s.servers {
+		all[ofServer] = append(all[ofServer], of(server.of, glances[0], server))
+	}
+	if len(s.servers) == 0 {
+		all[ofServer] = all[ofFleet]
+	}
+	return all
 }
 
-func warning(do, format string, args ...any) ([]Finding, error) {
-	return []Finding{{Level: Warning, Sentence: fmt.Sprintf(format, args...) + ".", Do: do}}, nil
+func found(level Level, name, do, format string, args ...any) Finding {
+	return Finding{Name: name, Level: level, Sentence: fmt.Sprintf(format, args...) + ".", Do: do}
 }
 
-func wrong(do, format string, args ...any) ([]Finding, error) {
-	return []Finding{{Level: Wrong, Sentence: fmt.Sprintf(format, args...) + ".", Do: do}}, nil
+func fine(format string, args ...any) []Finding {
+	return []Finding{{Level: OK, Sentence: fmt.Sprintf(format, args...)}}
+}
+
+func warning(do, format string, args ...any) []Finding {
+	return []Finding{found(Warning, "", do, format, args...)}
+}
+
+func wrong(do, format string, args ...any) []Finding {
+	return []Finding{found(Wrong, "", do, format, args...)}
+}
+
+// failed is of a question that could not be asked.
+func failed(err error) []Finding {
+	text, do := explained(err)
+	return warning(do, "This could not be looked at: %s", text)
 }
 
 // stopping marks findings as the reason why nothing is swept.
-func stopping(found []Finding, err error) ([]Finding, error) {
-	for i := range found {
-		found[i].stops = true
+func stopping(all []Finding) []Finding {
+	for i := range all {
+		all[i].stops = true
 	}
-	return found, err
+	return all
+}
+
+// quietly keeps findings for doctor.
+func quietly(all []Finding) []Finding {
+	all[0].quiet = true
+	return all
 }
 
 // ask returns a rule's findings about all patients; of partitions or servers the worst, with its
-// number. A question that fails is a warning.
-func (r rule) ask(ctx context.Context, patients []*patient) []Finding {
+// number.
+func (r rule) ask(patients []*patient) []Finding {
 	all := make([][]Finding, len(patients))
 	look := func(i int) {
-		found, err := r.find(ctx, patients[i])
-		if err != nil {
-			text, do := explained(err)
-			found = []Finding{{Level: Warning, Sentence: "This could not be looked at: " + text + ".", Do: do}}
-		}
-		for j := range found {
-			f := &found[j]
-			if f.Name = strings.TrimPrefix(r.name+":"+f.Name, ":"); strings.HasSuffix(f.Name, ":") {
-				f.Name = r.name
+		all[i] = r.find(patients[i])
+		for j := range all[i] {
+			f := &all[i][j]
+			f.Name = strings.TrimSuffix(r.name+":"+f.Name, ":")
+			if f.Runbook = cmp.Or(f.Runbook, r.runbook); len(patients) > 1 {
+				f.Of = patients[i].of
 			}
-			f.Runbook, f.of = cmp.Or(f.Runbook, r.runbook), patients[i].of
 		}
-		all[i] = found
 	}
 	p := pool.New().WithMaxGoroutines(atOnce)
 	for i := range patients {
@@ -190,12 +223,12 @@ func (r rule) ask(ctx context.Context, patients []*patient) []Finding {
 	if len(patients) == 1 {
 		return all[0]
 	}
-	return merged(all, r.of)
+	return merged(slices.Concat(all...))
 }
 
 // merged keeps, of each name, the first of the worst level, with the partitions that have it.
-func merged(all [][]Finding, of scope) (found []Finding) {
-	for _, f := range slices.Concat(all...) {
+func merged(all []Finding) (found []Finding) {
+	for _, f := range all {
 		i := slices.IndexFunc(found, func(o Finding) bool { return o.Name == f.Name })
 		switch {
 		case i < 0:
@@ -203,13 +236,14 @@ func merged(all [][]Finding, of scope) (found []Finding) {
 		case severity[f.Level] > severity[found[i].Level]:
 			found[i] = f
 		case f.Level == found[i].Level:
-			found[i].of = append(slices.Clone(found[i].of), f.of...)
+			found[i].Of = append(slices.Clone(found[i].Of), f.Of...)
 		}
 	}
 	for i := range found {
-		if f := &found[i]; f.Level != OK && len(f.of) > 0 {
-			slices.Sort(f.of)
-			f.Sentence = upper(named(slices.Compact(f.of))) + ": " + f.Sentence
+		if f := &found[i]; f.Level != OK && len(f.Of) > 0 {
+			slices.Sort(f.Of)
+			f.Of = slices.Compact(f.Of)
+			f.Sentence = upper(named(f.Of)) + ": " + f.Sentence
 		}
 	}
 	return found
@@ -243,18 +277,10 @@ func (s *Status) Findings() []Finding {
 
 // findings are those of these rules; none: of all.
 func (s *Status) findings(names ...string) (all []Finding) {
-	whole := &patient{s: s, g: s.glances()[0], server: s.Redis}
-	parts := []*patient{}
-	for _, g := range s.glances() {
-		parts = append(parts, &patient{s: s, g: g, server: s.Redis, of: []int{g.number}})
-	}
+	of := s.patients(nil, patient{})
 	for _, r := range rules {
-		switch {
-		case r.asks || len(names) > 0 && !slices.Contains(names, r.name):
-		case r.of == ofPartition:
-			all = append(all, r.ask(context.Background(), parts)...)
-		default:
-			all = append(all, r.ask(context.Background(), []*patient{whole})...)
+		if !r.asks && (len(names) == 0 || slices.Contains(names, r.name)) {
+			all = append(all, r.ask(of[r.of])...)
 		}
 	}
 	return slices.DeleteFunc(all, func(f Finding) bool { return f.quiet })
@@ -271,73 +297,54 @@ func (s *Status) Stopped() *Finding {
 	return nil
 }
 
-// Doctor looks whether this Redis is fit and the fleet is sound, also before there is a fleet. It
-// changes nothing, and only fails if the server does not answer: all else is a finding.
-func (r *Reader) Doctor(ctx context.Context) (Diagnosis, error) { return r.DoctorOf(ctx, 0) }
-
-// DoctorOf also checks the number of living replicas, unless expect is 0.
-func (r *Reader) DoctorOf(ctx context.Context, expect int) (Diagnosis, error) {
-	d, err := r.diagnose(ctx, expect)
+// Doctor looks whether this Redis is fit and the fleet is sound, also before there is a fleet, and
+// whether as many replicas live as are expected (0: not known). It changes nothing, and only fails
+// if the server does not answer: all else is a finding.
+func (r *Reader) Doctor(ctx context.Context, expect int) (Diagnosis, error) {
+	all, err := r.diagnose(ctx, expect)
 	if answered(err) {
-		text, do := explained(err)
-		f := Finding{Name: "server", Level: Wrong, Sentence: upper(text) + ".", Do: do, Runbook: "redis.md#what-redis-may-refuse"}
-		d, err = Diagnosis{Checks: []Finding{f}}, nil
+		all, err = []Finding{refusal("server", "", err)}, nil
 	}
-	d.OK = !slices.ContainsFunc(d.Checks, func(c Finding) bool { return c.Level == Wrong })
-	return d, err
+	wrong := slices.ContainsFunc(all, func(c Finding) bool { return c.Level == Wrong })
+	return Diagnosis{OK: !wrong, Checks: sorted(all)}, err
 }
 
-func (r *Reader) diagnose(ctx context.Context, expect int) (Diagnosis, error) {
-	if _, cluster := r.client.(*redis.ClusterClient); !cluster { // any node of one would be asked
-		if err := r.client.Ping(ctx).Err(); err != nil && !answered(err) {
-			return Diagnosis{}, fmt.Errorf("inspect: ping: %w", err)
+// refusal is the finding of a Redis that refuses to be read.
+func refusal(name, what string, err error) Finding {
+	text, do := explained(err)
+	f := found(Wrong, name, do, "%s", upper(what+text))
+	f.Runbook = refuses
+	return f
+}
+
+func (r *Reader) diagnose(ctx context.Context, expect int) (all []Finding, err error) {
+	to, unread := r.reach(ctx)
+	s := Status{}
+	if unread == nil {
+		s, unread = r.Watch().status(ctx, to)
+	}
+	switch {
+	case unread == nil:
+	case len(to.parts) == 0 || !answered(unread):
+		return nil, unread
+	default:
+		if s.servers, err = servers(ctx, to.parts); err != nil {
+			return nil, err
 		}
 	}
-	_, to, err := r.reachParts(ctx)
-	if err != nil {
-		return Diagnosis{}, err
-	}
-	servers, err := masters(ctx, to.parts)
-	if err != nil {
-		return Diagnosis{}, err
-	}
-	w := r.Watch()
-	s, unread := w.Status(ctx)
-	if unread != nil && !answered(unread) {
-		return Diagnosis{}, unread
-	}
-	whole := &patient{Reader: to.parts[0], s: &s, g: s.glances()[0], server: servers[0].server, fleet: r,
-		servers: servers, expect: expect, fleetAway: !to.fleet}
-	parts := []*patient{}
-	for _, g := range s.glances() {
-		part := to.parts[0]
-		if i := slices.IndexFunc(to.parts, func(p *Reader) bool { return p.number == g.number }); i >= 0 {
-			part = to.parts[i]
-		}
-		one := *whole
-		one.Reader, one.g, one.of = part, g, []int{g.number}
-		parts = append(parts, &one)
-	}
-	for _, p := range servers {
-		p.s, p.g, p.fleetAway, p.fleet = &s, whole.g, !to.fleet, r
-	}
-	var all []Finding
+	of := s.patients(to.parts, patient{ctx: ctx, fleet: r, expect: expect})
 	for _, rule := range rules {
-		if unread != nil && rule.of != ofServer && rule.name != "rights" {
-			continue
+		if unread == nil || rule.of == ofServer || rule.name == "rights" {
+			all = append(all, rule.ask(of[rule.of])...)
 		}
-		all = append(all, rule.ask(ctx, map[scope][]*patient{
-			ofFleet: {whole}, ofPartition: parts, ofServer: servers}[rule.of])...)
 	}
 	if unread != nil {
-		text, do := explained(unread)
-		all = append(all, Finding{Name: "fleet", Level: Wrong, Sentence: "The fleet cannot be read: " + text + ".", Do: do,
-			Runbook: "redis.md#what-redis-may-refuse"})
+		all = append(all, refusal("fleet", "the fleet cannot be read: ", unread))
 	}
 	if s.noFleet() && expect == 0 { // then these are not missed
 		all = slices.DeleteFunc(all, func(f Finding) bool { return f.Name == "leader" || f.Name == "witness" || f.Name == "replicas" })
 	}
-	return Diagnosis{Checks: sorted(all)}, ctx.Err()
+	return all, ctx.Err()
 }
 
 func (s *Status) noFleet() bool {
@@ -374,16 +381,7 @@ func upper(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-func list(ids []string, one, more string) string {
-	const named = 3
-	switch {
-	case len(ids) == 1:
-		return ids[0] + " " + one
-	case len(ids) <= named:
-		return strings.Join(ids[:len(ids)-1], ", ") + " and " + ids[len(ids)-1] + " " + more
-	}
-	return fmt.Sprintf("%d instances %s (%s, …)", len(ids), more, strings.Join(ids[:named], ", "))
-}
+func list(ids []string, one, more string) string { return few(ids) + " " + its(ids, one, more) }
 
 func few(names []string) string {
 	const most = 5

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,50 +11,48 @@ import (
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
-func unreadServers(_ context.Context, p *patient) (found []Finding, err error) {
+func unreadServers(p *patient) (all []Finding) {
 	for _, u := range p.s.Unread {
-		found = append(found, Finding{Name: u.Server, Level: Wrong, Sentence: upper(u.Sentence()) +
-			". Its devices can be neither registered nor found, and nothing of theirs is swept.",
-			Do: "Start that server, or promote a replica of it."})
+		all = append(all, found(Wrong, u.Server, "Start that server, or promote a replica of it.",
+			"%s. Its devices can be neither registered nor found, and nothing of theirs is swept", upper(u.Sentence())))
 	}
-	return found, nil
+	return all
 }
 
-func refusedWrites(_ context.Context, p *patient) ([]Finding, error) {
+func refusedWrites(p *patient) []Finding {
 	if p.g.refused == nil || p.s.full() { // the finding memory
-		return nil, nil
+		return nil
 	}
 	text, do := explained(p.g.refused)
 	return stopping(wrong(do, "%s. No device can be registered, no heartbeat lands, and nothing is swept",
 		upper(text)))
 }
 
-func damage(_ context.Context, p *patient) (found []Finding, err error) {
+func damage(p *patient) (all []Finding) {
 	for _, d := range p.g.damaged {
-		found = append(found, Finding{Name: d.Key, Level: d.level,
-			Sentence: fmt.Sprintf("%s is a %s but must be a %s: %s.", d.Key, d.Is, d.Must, d.follows),
-			Do:       "Find what wrote it, or use a prefix. If it stays: redis-cli DEL '" + d.Key + "'."})
+		all = append(all, found(d.level, d.Key, "Find what wrote it, or use a prefix. If it stays: redis-cli DEL '"+d.Key+"'.",
+			"%s is a %s but must be a %s: %s", d.Key, d.Is, d.Must, d.follows))
 	}
-	if len(found) == 0 {
+	if len(all) == 0 {
 		return fine("every key has the right type")
 	}
-	return found, nil
+	return all
 }
 
-func overwritten(_ context.Context, p *patient) ([]Finding, error) {
+func overwritten(p *patient) []Finding {
 	o := p.s.overwritten
 	if o == nil {
-		return nil, nil
+		return nil
 	}
 	return wrong(fmt.Sprintf("redis-cli SET '%s' %d.", o.key, o.parts), "%s is %s, but the fleet has %d: "+
 		"somebody overwrote it, and no replica can join", o.key, o.is, o.parts)
 }
 
-func leads(_ context.Context, p *patient) ([]Finding, error) {
+func leads(p *patient) []Finding {
 	l := p.g.leader
 	switch {
 	case (l == nil || !l.begun()) && (p.g.refused != nil || p.s.full()): // that is why
-		return nil, nil
+		return nil
 	case l == nil && p.s.Instances != nil && len(p.s.living()) == 0:
 		return stopping(wrong("Start one. If some run, look into their logs, and "+
 			"ask rollcall doctor with their user of Redis.",
@@ -79,7 +76,7 @@ func leads(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("%s has led for %s", l.Instance, Short(p.g.now.Sub(l.Since)))
 }
 
-func leaseEnds(_ context.Context, p *patient) ([]Finding, error) {
+func leaseEnds(p *patient) []Finding {
 	switch l := p.g.leader; {
 	case l == nil:
 		return fine("free")
@@ -92,10 +89,10 @@ func leaseEnds(_ context.Context, p *patient) ([]Finding, error) {
 }
 
 // epochAhead detects a clock that was once ahead: epochs are drawn from it, and never fall.
-func epochAhead(ctx context.Context, p *patient) ([]Finding, error) {
-	h, _, err := lease.ReadHolder(ctx, p.client, p.keys.Lease())
+func epochAhead(p *patient) []Finding {
+	h, _, err := lease.ReadHolder(p.ctx, p.client, p.keys.Lease())
 	if err != nil {
-		return nil, err
+		return failed(err)
 	}
 	if h.Epoch == 0 && p.g.leader != nil {
 		return warning("Nothing: the next term draws a new number.",
@@ -109,30 +106,30 @@ func epochAhead(ctx context.Context, p *patient) ([]Finding, error) {
 	return fine("%d", h.Epoch)
 }
 
-func paused(_ context.Context, p *patient) ([]Finding, error) {
+func paused(p *patient) []Finding {
 	h := p.s.Hold
 	if h == nil || h.Reason != "paused" {
-		return nil, nil
+		return nil
 	}
 	return stopping(warning("rollcall resume ends it.", "Sweeping is %s", h.Sentence))
 }
 
-func held(_ context.Context, p *patient) ([]Finding, error) {
+func held(p *patient) []Finding {
 	h := p.g.hold
 	switch {
 	case h == nil:
 		return fine("nothing holds deletes")
 	case h.Reason == "paused":
-		return nil, nil
+		return nil
 	case h.Young:
 		return stopping(fine("%s", h.Sentence))
 	}
-	found, err := stopping(warning("", "Sweeping is held (%s): %s", h.Reason, h.Sentence))
-	found[0].Name, found[0].Runbook = h.Reason, "runbook.md#"+h.Runbook
-	return found, err
+	all := stopping(warning("", "Sweeping is held (%s): %s", h.Reason, h.Sentence))
+	all[0].Name, all[0].Runbook = h.Reason, "runbook.md#"+h.Runbook
+	return all
 }
 
-func listens(_ context.Context, p *patient) ([]Finding, error) {
+func listens(p *patient) []Finding {
 	w, ago := p.g.witness, p.g.now.Sub(p.g.witness.LastTick)
 	const do = "Look whether replicas with a janitor run, and what they log."
 	switch {
@@ -141,7 +138,7 @@ func listens(_ context.Context, p *patient) ([]Finding, error) {
 	case p.g.heard:
 		return fine("Redis is listened to, without a hold for %s", Short(w.free(p.g.now)))
 	case p.g.refused != nil, p.s.full(), w.LastTick.IsZero() && p.s.noFleet(): // that is why
-		return nil, nil
+		return nil
 	case ago < -clockWarn:
 		return stopping(wrong("Set the clock of Redis' machine by NTP.",
 			"The last tick is %s in the future: the clock of Redis went back", Short(-ago)))
@@ -154,7 +151,7 @@ func listens(_ context.Context, p *patient) ([]Finding, error) {
 // forgotten is how old a dry run is when it becomes a finding.
 const forgotten = time.Hour
 
-func dryRun(_ context.Context, p *patient) ([]Finding, error) {
+func dryRun(p *patient) []Finding {
 	for _, in := range p.s.Instances {
 		if p.s.Leads(in.ID) == "" || !in.Knows.DryRun {
 			continue
@@ -165,11 +162,11 @@ func dryRun(_ context.Context, p *patient) ([]Finding, error) {
 		}
 		return stopping(warning("Unset JANITOR_DRY_RUN (of cleanup: CLEANUP_DRY_RUN) on all replicas.", text, in.ID))
 	}
-	return nil, nil
+	return nil
 }
 
 // programs: each of ingest, cleanup and availability sweeps by its own rules.
-func programs(_ context.Context, p *patient) ([]Finding, error) {
+func programs(p *patient) []Finding {
 	by := map[string][]string{}
 	for _, in := range p.s.Instances {
 		if in.Alive && in.Program != "" && in.Program != "janitor" {
@@ -177,7 +174,7 @@ func programs(_ context.Context, p *patient) ([]Finding, error) {
 		}
 	}
 	if len(by) < 2 {
-		return nil, nil
+		return nil
 	}
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
@@ -187,7 +184,7 @@ func programs(_ context.Context, p *patient) ([]Finding, error) {
 		"Two programs are in one fleet: %s; whichever leads, the sweeps of the other do not run", strings.Join(all, " and "))
 }
 
-func settings(_ context.Context, p *patient) ([]Finding, error) {
+func settings(p *patient) []Finding {
 	var differ []string
 	for _, in := range p.s.Instances {
 		if in.Differs != "" && len(in.SilentIn) == 0 {
@@ -211,7 +208,7 @@ func settings(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("TTL %s, interval %s", Short(w.TTL), Short(w.Interval))
 }
 
-func replicas(_ context.Context, p *patient) ([]Finding, error) {
+func replicas(p *patient) []Finding {
 	n, most, lately := len(p.s.living()), 0, 0
 	for _, m := range p.s.hour {
 		most = max(most, m.Living)
@@ -231,7 +228,7 @@ func replicas(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("%d live", n)
 }
 
-func heartbeats(_ context.Context, p *patient) ([]Finding, error) {
+func heartbeats(p *patient) []Finding {
 	var forever, partly, silent, late, where []string
 	left := int64(0)
 	for _, in := range p.s.Instances {
@@ -249,12 +246,12 @@ func heartbeats(_ context.Context, p *patient) ([]Finding, error) {
 			}
 		}
 	}
-	var found []Finding
+	var all []Finding
 	add := func(name string, level Level, do, format string, args ...any) {
-		found = append(found, Finding{Name: name, Level: level, Do: do, Sentence: fmt.Sprintf(format, args...) + "."})
+		all = append(all, found(level, name, do, format, args...))
 	}
 	if p.g.refused != nil || p.s.full() { // no heartbeat lands, by another finding
-		return nil, nil
+		return nil
 	}
 	if len(forever) > 0 {
 		add("forever", Wrong, "Delete the keys instance:heartbeat:ID of those that are gone.",
@@ -279,10 +276,10 @@ func heartbeats(_ context.Context, p *patient) ([]Finding, error) {
 		add("partly", Warning, "Its entries there are swept unless it beats: look into its log.",
 			"Silent in some partitions: %s", few(where))
 	}
-	if len(found) == 0 {
+	if len(all) == 0 {
 		return fine("%d live", len(p.s.living()))
 	}
-	return found, nil
+	return all
 }
 
 func its(ids []string, its, their string) string {
@@ -293,9 +290,9 @@ func its(ids []string, its, their string) string {
 }
 
 // failing is what replicas have written of themselves, of many the same once.
-func failing(_ context.Context, p *patient) (found []Finding, err error) {
+func failing(p *patient) (all []Finding) {
 	of := map[string][]string{}
-	all := map[string]Finding{}
+	by := map[string]Finding{}
 	told, _ := Cause(p.g.refused)
 	for _, in := range append(slices.Clone(p.s.Instances), p.s.own) {
 		if !in.Alive && len(in.Knows.Failing)+len(in.Knows.Lacks) == 0 {
@@ -309,21 +306,21 @@ func failing(_ context.Context, p *patient) (found []Finding, err error) {
 				continue
 			}
 			key := f.Name + f.Sentence
-			of[key], all[key] = append(of[key], in.ID), f
+			of[key], by[key] = append(of[key], in.ID), f
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		f := all[key]
+	for _, key := range slices.Sorted(maps.Keys(by)) {
+		f := by[key]
 		f.Sentence = few(of[key]) + ": " + f.Sentence
-		found = append(found, f)
+		all = append(all, f)
 	}
-	return found, nil
+	return all
 }
 
-func lost(_ context.Context, p *patient) ([]Finding, error) {
+func lost(p *patient) []Finding {
 	s := p.s
 	if len(s.Losses) == 0 {
-		return fine("none within the last %s", Short(Lately))
+		return fine("none within the last %s", Short(lately))
 	}
 	evicted := int64(0)
 	var ids []string
@@ -331,12 +328,13 @@ func lost(_ context.Context, p *patient) ([]Finding, error) {
 		evicted += int64(l.Evicted)
 		ids = append(ids, l.Instance)
 	}
-	text := list(ids, "", "were lost within the last "+Short(Lately)+", without a goodbye")
+	text := few(ids) + " were lost within the last " + Short(lately) + ", without a goodbye"
 	if len(ids) == 1 {
 		text = s.Losses[0].sentence(s.Now)
 	}
 	if evicted > 0 {
-		text += fmt.Sprintf("; %s evicted", one(evicted, "of "+its(ids, "its", "their")+" entries was", "of "+its(ids, "its", "their")+" entries were"))
+		of := "of " + its(ids, "its", "their") + " entries "
+		text += fmt.Sprintf("; %s evicted", one(evicted, of+"was", of+"were"))
 	} else {
 		text += "; no entries were evicted"
 	}
@@ -349,9 +347,9 @@ var doubtMeaning = map[string]string{
 }
 
 // doubted is one finding for each kind of doubt.
-func doubted(_ context.Context, p *patient) (found []Finding, err error) {
+func doubted(p *patient) (all []Finding) {
 	if p.g.refused != nil { // no heartbeat lands, by another finding
-		return nil, nil
+		return nil
 	}
 	for _, reason := range []string{string(doubt.Most), string(doubt.Refused)} {
 		var ids []string
@@ -365,16 +363,17 @@ func doubted(_ context.Context, p *patient) (found []Finding, err error) {
 			}
 		}
 		if len(ids) > 0 {
-			found = append(found, Finding{Name: reason, Level: Warning, Runbook: "runbook.md#" + reason,
-				Sentence: fmt.Sprintf("%s silent %s; entries are kept for %s more at most.",
-					list(ids, "is", "are"), doubtMeaning[reason], Short(until.Sub(p.s.Now))),
-				Do: "Check whether they are alive. If so, they heal once Redis takes their heartbeats."})
+			f := found(Warning, reason, "Check whether they are alive. If so, they heal once Redis takes their heartbeats.",
+				"%s silent %s; entries are kept for %s more at most", list(ids, "is", "are"), doubtMeaning[reason],
+				Short(until.Sub(p.s.Now)))
+			f.Runbook = "runbook.md#" + reason
+			all = append(all, f)
 		}
 	}
-	return found, nil
+	return all
 }
 
-func oldWriters(_ context.Context, p *patient) ([]Finding, error) {
+func oldWriters(p *patient) []Finding {
 	var old []string
 	for _, in := range p.s.Instances {
 		switch {
@@ -387,7 +386,6 @@ func oldWriters(_ context.Context, p *patient) ([]Finding, error) {
 	if len(old) == 0 {
 		return fine("none")
 	}
-	return []Finding{{Level: Warning, quiet: true, Do: "Use an owner of docs/protocol.md.",
-		Sentence: fmt.Sprintf("Plain writers, which live but have no boot token, or are not on the roster: %s; they do "+
-			"not restore entries that Redis loses, and only the full scan sweeps them.", few(old))}}, nil
+	return quietly(warning("Use an owner of docs/protocol.md.", "Plain writers, which live but have no boot token, or are "+
+		"not on the roster: %s; they do not restore entries that Redis loses, and only the full scan sweeps them", few(old)))
 }

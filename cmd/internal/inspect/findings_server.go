@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,19 +16,18 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/partition"
 )
 
-func unreported(what string) ([]Finding, error) {
-	return []Finding{{Level: Warning, quiet: true, Sentence: "This server does not report " + what +
-		", or does not let this user ask (INFO).", Do: "Allow INFO."}}, nil
+func unreported(what string) []Finding {
+	return quietly(warning("Allow INFO.", "This server does not report %s, or does not let this user ask (INFO)", what))
 }
 
-func awayServers(ctx context.Context, p *patient) (found []Finding, err error) {
+func awayServers(p *patient) (all []Finding) {
 	if len(p.s.Unread) > 0 {
-		return nil, nil
+		return nil
 	}
-	for _, text := range p.fleet.Away(ctx) {
-		found = append(found, Finding{Level: Wrong, Sentence: text + ".", Do: "Start it, or promote a replica of it."})
+	for _, text := range p.fleet.Away(p.ctx) {
+		all = append(all, wrong("Start it, or promote a replica of it.", "%s", text)...)
 	}
-	return found, nil
+	return all
 }
 
 const (
@@ -38,16 +36,12 @@ const (
 	tooSlowPing = 300 * time.Millisecond // a third of a control call's deadline
 )
 
-func latency(ctx context.Context, p *patient) ([]Finding, error) {
-	at, err := p.at(ctx)
-	if err != nil {
-		return nil, err
-	}
+func latency(p *patient) []Finding {
 	var took []time.Duration
 	for range pings {
 		start := time.Now()
-		if err := at.Ping(ctx).Err(); err != nil && !answered(err) {
-			return nil, err
+		if err := p.server.at.Ping(p.ctx).Err(); err != nil && !answered(err) {
+			return failed(err)
 		}
 		took = append(took, time.Since(start))
 	}
@@ -66,17 +60,13 @@ func latency(ctx context.Context, p *patient) ([]Finding, error) {
 // away: an error of ACL or COMMAND proves nothing.
 var needed = []string{"evalsha", "evalsha_ro", "eval_ro", "hscan", "hset", "hdel", "xadd", "smismember", "time"}
 
-func unknownCommands(ctx context.Context, p *patient) ([]Finding, error) {
-	at, err := p.at(ctx)
-	if err != nil {
-		return nil, err
-	}
-	pipe := at.Pipeline()
+func unknownCommands(p *patient) []Finding {
+	pipe := p.server.at.Pipeline()
 	asked := make([]*redis.Cmd, len(needed))
 	for i, name := range needed {
-		asked[i] = pipe.Do(ctx, name) // without arguments: refused, whatever else
+		asked[i] = pipe.Do(p.ctx, name) // without arguments: refused, whatever else
 	}
-	_, _ = pipe.Exec(ctx)
+	_, _ = pipe.Exec(p.ctx)
 	var unknown []string
 	for i, c := range asked {
 		if redis.HasErrorPrefix(c.Err(), "unknown command") {
@@ -90,7 +80,7 @@ func unknownCommands(ctx context.Context, p *patient) ([]Finding, error) {
 	return fine("all that are needed are known")
 }
 
-func version(_ context.Context, p *patient) ([]Finding, error) {
+func version(p *patient) []Finding {
 	v := p.server.Version
 	major, err := strconv.Atoi(strings.Split(v, ".")[0])
 	if err != nil {
@@ -102,7 +92,7 @@ func version(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("%s", v)
 }
 
-func cluster(_ context.Context, p *patient) ([]Finding, error) {
+func cluster(p *patient) []Finding {
 	_, is := p.client.(*redis.ClusterClient)
 	enabled := p.server.info["cluster_enabled"] == "1" || p.server.info["redis_mode"] == "cluster"
 	switch {
@@ -117,7 +107,7 @@ func cluster(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("no Cluster")
 }
 
-func role(_ context.Context, p *patient) ([]Finding, error) {
+func role(p *patient) []Finding {
 	switch p.server.Role {
 	case "":
 		return unreported("its role")
@@ -131,22 +121,21 @@ func role(_ context.Context, p *patient) ([]Finding, error) {
 const setPolicy = "redis-cli CONFIG SET maxmemory-policy noeviction, and in its configuration; of a managed service, " +
 	"in its parameter group."
 
-func policy(_ context.Context, p *patient) ([]Finding, error) {
+func policy(p *patient) []Finding {
 	switch policy := p.server.Policy; {
 	case policy == "":
 		return unreported("its maxmemory-policy")
 	case policy == "noeviction":
 		return fine("noeviction")
 	case p.server.MaxMemory == 0:
-		return []Finding{{Level: Warning, quiet: true, Do: setPolicy,
-			Sentence: "The maxmemory-policy " + policy + " has no effect while maxmemory is 0."}}, nil
+		return quietly(warning(setPolicy, "The maxmemory-policy %s has no effect while maxmemory is 0", policy))
 	default:
 		return wrong(setPolicy, "The maxmemory-policy is %s: under pressure Redis evicts heartbeats, and then nothing is swept",
 			policy)
 	}
 }
 
-func memory(_ context.Context, p *patient) ([]Finding, error) {
+func memory(p *patient) []Finding {
 	used, limit := p.server.Memory, p.server.MaxMemory
 	if p.server.Version != "" && used == 0 {
 		return unreported("its memory")
@@ -164,18 +153,17 @@ func memory(_ context.Context, p *patient) ([]Finding, error) {
 		if !p.s.Heard {
 			and = ", and so are ticks, so nothing is swept"
 		}
-		found, err := wrong("Give it memory, or trim telemetry.",
+		full := wrong("Give it memory, or trim telemetry.",
 			"Redis is full (%s): registrations and telemetry are refused%s", text, and)
-		found[0].stops = !p.s.Heard
-		return found, err
+		full[0].stops = !p.s.Heard
+		return full
 	case share > 0.85:
-		return []Finding{{Level: Warning, quiet: true, Do: "Give it memory.",
-			Sentence: text + ": when it is full, registrations are refused."}}, nil
+		return quietly(warning("Give it memory.", "%s: when it is full, registrations are refused", text))
 	}
 	return fine("%s", text)
 }
 
-func clients(_ context.Context, p *patient) ([]Finding, error) {
+func clients(p *patient) []Finding {
 	n := p.server.Clients
 	most, err := strconv.ParseInt(p.server.info["maxclients"], 10, 64)
 	const do = "redis-cli CONFIG SET maxclients 20000; redis-cli CLIENT LIST shows who leaks connections."
@@ -191,7 +179,7 @@ func clients(_ context.Context, p *patient) ([]Finding, error) {
 	return fine("%d of %d", n, most)
 }
 
-func evictedKeys(_ context.Context, p *patient) ([]Finding, error) {
+func evictedKeys(p *patient) []Finding {
 	switch n := p.server.info["evicted_keys"]; n {
 	case "":
 		return unreported("how many keys it evicted")
@@ -203,18 +191,14 @@ func evictedKeys(_ context.Context, p *patient) ([]Finding, error) {
 	}
 }
 
-func turnedAway(ctx context.Context, p *patient) ([]Finding, error) {
+func turnedAway(p *patient) []Finding {
 	info := p.server.info
 	if info["rejected_connections"] == "" {
 		return unreported("how many clients it turned away")
 	}
 	logins := info["acl_access_denied_auth"]
 	if logins == "" { // before Redis 7.2
-		at, err := p.at(ctx)
-		if err != nil {
-			return nil, err
-		}
-		errors, err := at.InfoMap(ctx, "errorstats").Result()
+		errors, err := p.server.at.InfoMap(p.ctx, "errorstats").Result()
 		if err != nil {
 			return unreported("how many logins it refused")
 		}
@@ -229,7 +213,7 @@ func turnedAway(ctx context.Context, p *patient) ([]Finding, error) {
 			"while this grows, who dies is doubted", info["rejected_connections"], logins, cut)
 }
 
-func persistence(ctx context.Context, p *patient) ([]Finding, error) {
+func persistence(p *patient) []Finding {
 	info := p.server.info
 	if info["aof_enabled"] == "" {
 		return unreported("how it persists")
@@ -242,11 +226,7 @@ func persistence(ctx context.Context, p *patient) ([]Finding, error) {
 	if info["aof_enabled"] == "1" {
 		return fine("append-only file")
 	}
-	at, err := p.at(ctx)
-	if err != nil {
-		return nil, err
-	}
-	saves, err := at.ConfigGet(ctx, "save").Result()
+	saves, err := p.server.at.ConfigGet(p.ctx, "save").Result()
 	if err != nil {
 		return fine("no append-only file; this user may not ask for snapshots (CONFIG GET)")
 	}
@@ -262,11 +242,11 @@ const (
 	clockWrong = time.Minute
 )
 
-func clock(ctx context.Context, p *patient) ([]Finding, error) {
+func clock(p *patient) []Finding {
 	before := time.Now()
-	server, err := p.Reader.now(ctx)
+	server, err := p.Reader.now(p.ctx)
 	if err != nil {
-		return nil, err
+		return failed(err)
 	}
 	took := time.Since(before)
 	ahead := server.Sub(before.Add(took / 2))
@@ -285,7 +265,7 @@ func clock(ctx context.Context, p *patient) ([]Finding, error) {
 }
 
 // Replicas that write to another database form another fleet.
-func database(ctx context.Context, p *patient) ([]Finding, error) {
+func database(p *patient) []Finding {
 	c, ok := p.client.(*redis.Client)
 	if !ok {
 		return fine("a Cluster has one")
@@ -299,16 +279,16 @@ func database(ctx context.Context, p *patient) ([]Finding, error) {
 		o := *c.Options()
 		o.DB, o.PoolSize, o.MinIdleConns = n, 1, 0
 		there := redis.NewClient(&o)
-		found, err := there.Exists(ctx, p.keys.Registry(), p.keys.Lease(), p.keys.Roster(), p.keys.Witness()).Result()
+		found, err := there.Exists(p.ctx, p.keys.Registry(), p.keys.Lease(), p.keys.Roster(), p.keys.Witness()).Result()
 		_ = there.Close()
 		if err != nil {
-			return nil, err
+			return failed(err)
 		}
 		if found > 0 {
 			others = append(others, strconv.Itoa(n))
 		}
 	}
-	if n := p.beside(ctx); n > 1 {
+	if n := p.beside(p.ctx); n > 1 {
 		return warning(fmt.Sprintf("If no divided fleet is here too (rollcall status --prefix '%s'): redis-cli DEL '%s'.",
 			dividedKeys.Prefix, dividedKeys.Partitions()),
 			"%s is %d, and this fleet has one partition: an ingest that starts ends with that error", dividedKeys.Partitions(), n)
@@ -325,7 +305,7 @@ func database(ctx context.Context, p *patient) ([]Finding, error) {
 var dividedKeys = guard.Layout{Prefix: "{rollcall}:"}
 
 func (p *patient) beside(ctx context.Context) int {
-	if p.keys.Prefix != "" || p.fleetAway {
+	if p.keys.Prefix != "" {
 		return 0
 	}
 	n, err := partition.Count(ctx, p.client, dividedKeys)
@@ -335,11 +315,11 @@ func (p *patient) beside(ctx context.Context) int {
 	return n
 }
 
-func otherFleets(ctx context.Context, p *patient) ([]Finding, error) {
+func otherFleets(p *patient) []Finding {
 	if !p.s.noFleet() {
-		return nil, nil
+		return nil
 	}
-	others := p.fleet.otherFleets(ctx)
+	others := p.fleet.otherFleets(p.ctx)
 	if len(others) == 0 {
 		return fine("there is none yet")
 	}
@@ -359,13 +339,7 @@ const lookFor = 100_000
 
 // Elsewhere returns, in quotes, the prefixes of this Redis' fleets if there is none under this one.
 func (r *Reader) Elsewhere(ctx context.Context) []string {
-	parts, err := r.parts(ctx)
-	if err != nil {
-		return nil
-	}
-	p := parts[0]
-	if n, err := p.client.Exists(ctx, p.keys.Witness(), p.keys.Registry(), p.keys.Roster(),
-		p.keys.Lease()).Result(); err != nil || n > 0 {
+	if s, err := r.Status(ctx); err != nil || !s.noFleet() {
 		return nil
 	}
 	return r.otherFleets(ctx)
@@ -391,63 +365,35 @@ func (r *Reader) otherFleets(ctx context.Context) []string {
 	return slices.Sorted(maps.Keys(met))
 }
 
-func masters(ctx context.Context, parts []*Reader) ([]*patient, error) {
-	where, err := each(ctx, parts, func(ctx context.Context, part *Reader) (string, error) {
-		at, err := part.at(ctx)
-		if node, ok := at.(*redis.Client); ok {
-			return node.Options().Addr, err
-		}
-		return "", err
-	})
-	if err != nil {
-		return nil, err
-	}
-	by := map[string]*patient{}
-	var all []*patient
-	for k, addr := range where {
-		if by[addr] == nil {
-			by[addr] = &patient{Reader: parts[k], master: addr}
-			all = append(all, by[addr])
-		}
-		by[addr].of = append(by[addr].of, parts[k].number)
-	}
-	for _, p := range all {
-		if p.server, err = p.Reader.server(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
+// largest is the most entries of a partition whose slot still moves within a moment.
+const largest = 100_000
 
-func divided(_ context.Context, p *patient) ([]Finding, error) {
-	of := p.s.Partitions
-	if of == nil {
-		return nil, nil
-	}
-	var texts []string
-	for _, l := range of.Leaders {
-		texts = append(texts, fmt.Sprintf("%s leads %d", l.Instance, len(l.Partitions)))
-	}
-	return fine("%d, as %s says; %s", of.Count, p.fleet.keys.Partitions(), or(few(texts), "nobody leads any"))
-}
-
-func uneven(ctx context.Context, p *patient) ([]Finding, error) {
-	c, ok := p.client.(*redis.ClusterClient)
-	if p.s.Partitions == nil || !ok {
-		return nil, nil
-	}
-	var mu sync.Mutex
-	count := map[string]int{}
-	if err := c.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		count[node.Options().Addr] = 0
+func divided(p *patient) []Finding {
+	switch of := p.s.Partitions; {
+	case of == nil:
 		return nil
-	}); err != nil {
-		return nil, err
+	case of.Most > largest:
+		return warning("Use more partitions at the next opportunity (REGISTRY_PARTITIONS).",
+			"Partition %d has %d entries: with more than %d, moving its slot blocks the server for long", of.Largest, of.Most, largest)
+	default:
+		return fine("%d, as %s says; the largest has %s", of.Count, p.fleet.keys.Partitions(), one(of.Most, "entry", "entries"))
 	}
-	for _, server := range p.servers {
-		count[server.master] = len(server.of)
+}
+
+func uneven(p *patient) []Finding {
+	if _, ok := p.client.(*redis.ClusterClient); !ok || p.s.Partitions == nil {
+		return nil
+	}
+	count := map[string]int{}
+	masters, err := p.fleet.nodes(p.ctx, false)
+	if err != nil {
+		return failed(err)
+	}
+	for addr := range masters {
+		count[addr] = 0
+	}
+	for _, server := range p.s.servers {
+		count[addressOf(server.at)] = len(server.of)
 	}
 	for _, u := range p.s.Unread {
 		count[u.Server] = len(u.Partitions)
@@ -465,19 +411,4 @@ func uneven(ctx context.Context, p *patient) ([]Finding, error) {
 			"Partitions are spread unevenly over %d masters: %s", len(count), few(many))
 	}
 	return fine("partitions are spread evenly: %s on %d masters", strings.Join(all, ", "), len(count))
-}
-
-// largest is the most entries of a partition whose slot still moves within a moment.
-const largest = 100_000
-
-func large(_ context.Context, p *patient) ([]Finding, error) {
-	switch of := p.s.Partitions; {
-	case of == nil:
-		return nil, nil
-	case of.Most > largest:
-		return warning("Use more partitions at the next opportunity (REGISTRY_PARTITIONS).",
-			"Partition %d has %d entries: with more than %d, moving its slot blocks the server for long", of.Largest, of.Most, largest)
-	default:
-		return fine("the largest has %s", one(of.Most, "entry", "entries"))
-	}
 }

@@ -15,19 +15,11 @@ import (
 
 func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "0123456789") == "" }
 
-func (r *Reader) rulesPasses(ctx context.Context) (map[string]janitor.Report, error) {
-	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
-	if Refused(err) {
-		return nil, nil
-	}
-	return passes, err
-}
-
 // whyKey answers for a key, a member of one (key, space, member), or a worker's id. If not done, it
 // does not exist, and only the log can explain that.
 func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.Time) (done bool, err error) {
-	passes, err := r.rulesPasses(ctx)
-	if err != nil {
+	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
+	if err != nil && !Refused(err) {
 		return false, err
 	}
 	if len(passes) > 0 {

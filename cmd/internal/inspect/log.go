@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,6 +99,10 @@ func (f Filter) wants(r Record) bool {
 	return (f.Owner == "" || f.Owner == r.Owner) && (f.Sweep == "" || f.Sweep == r.Sweep)
 }
 
+func (f Filter) before(r Record) bool {
+	return !f.Since.IsZero() && !r.At.IsZero() && r.At.Before(f.Since)
+}
+
 // Log returns records of the eviction log, oldest first.
 func (r *Reader) Log(ctx context.Context, f Filter) ([]Record, error) {
 	records, _, err := r.LogAfter(ctx, "", f)
@@ -109,34 +115,41 @@ const endOf = " "
 const unreadEnd = "?"
 
 // LogAfter returns the records after an end, oldest first, and the new end. Without an end it
-// returns the newest by f's Since and Limit, which it ignores otherwise. With an [UnreadError] the
-// records are those of the partitions that answer.
+// returns the newest by f's Since and Limit, which it ignores otherwise. With an error that is
+// [Partial] the records are those of the partitions that answer.
 func (r *Reader) LogAfter(ctx context.Context, end string, f Filter) (records []Record, newEnd string, err error) {
-	parts, to, err := r.reachParts(ctx)
+	to, err := r.reach(ctx)
 	if err != nil {
 		return nil, end, err
 	}
-	now, err := to.parts[0].now(ctx)
-	if err != nil {
-		return nil, end, err
-	}
+	now, parts := to.now(to.parts[0]), to.all
 	ends := slices.Repeat([]string{unreadEnd}, len(parts))
 	if end != "" {
 		if ends = strings.Split(end, endOf); len(ends) != len(parts) {
 			return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(parts))
 		}
 	}
-	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (records []Record, err error) {
-		of := &ends[part.number]
-		if end != "" && *of != unreadEnd {
-			records, *of, err = part.logAfter(ctx, *of, f, now)
-			return records, err
+	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) ([]Record, error) {
+		of, wanted := &ends[part.number], 0
+		after := strings.TrimPrefix(*of, unreadEnd)
+		all, err := part.read(ctx, after, now, logPage, func(rec Record) bool {
+			if f.wants(rec) {
+				wanted++
+			}
+			return after == "" && (f.before(rec) || f.Limit > 0 && wanted >= f.Limit)
+		})
+		switch n := len(all); {
+		case err != nil:
+			return nil, err
+		case n > 0:
+			*of = all[n-1].ID
+		case after == "":
+			*of = "0-0"
 		}
-		records, *of, err = part.newest(ctx, f, now)
-		if end != "" { // only what follows
-			records = nil
+		if end != "" && after == "" { // only what follows
+			return nil, nil
 		}
-		return records, err
+		return slices.DeleteFunc(all, func(rec Record) bool { return !f.wants(rec) || end == "" && f.before(rec) }), nil
 	})
 	records = slices.Concat(found...)
 	if len(parts) > 1 {
@@ -148,39 +161,23 @@ func (r *Reader) LogAfter(ctx context.Context, end string, f Filter) (records []
 	return records, strings.Join(ends, endOf), cmp.Or(err, to.err())
 }
 
-// newest returns the records that f wants, and the log's end.
-func (r *Reader) newest(ctx context.Context, f Filter, now time.Time) (records []Record, end string, err error) {
-	end = "0-0"
-	for rec, err := range r.walk(ctx, "", now, logPage) {
+// read returns the records after an id, or, without one, the newest, up to one that is enough; the
+// oldest first.
+func (r *Reader) read(
+	ctx context.Context, after string, now time.Time, size int, enough func(Record) bool,
+) (records []Record, err error) {
+	for rec, err := range r.walk(ctx, after, now, size) {
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		if end == "0-0" {
-			end = rec.ID
-		}
-		if !f.Since.IsZero() && !rec.At.IsZero() && rec.At.Before(f.Since) || f.Limit > 0 && len(records) >= f.Limit {
+		if records = append(records, rec); enough(rec) {
 			break
 		}
-		if f.wants(rec) {
-			records = append(records, rec)
-		}
 	}
-	slices.Reverse(records)
-	return records, end, nil
-}
-
-func (r *Reader) logAfter(
-	ctx context.Context, id string, f Filter, now time.Time,
-) (records []Record, newest string, err error) {
-	for rec, err := range r.walk(ctx, id, now, logPage) {
-		if err != nil {
-			return nil, id, err
-		}
-		if id = rec.ID; f.wants(rec) {
-			records = append(records, rec)
-		}
+	if after == "" {
+		slices.Reverse(records)
 	}
-	return records, id, nil
+	return records, nil
 }
 
 // walk yields the records after an id, the oldest first, or, without one, all, the newest first.
@@ -231,4 +228,89 @@ func (r *Reader) page(
 		records = append(records, r.record(m, now))
 	}
 	return records, nil
+}
+
+const (
+	// mostNamed bounds a history's memory, at 24 bytes each: twice what a log of 10 MB names.
+	mostNamed = 1 << 20
+	// mostTold are an id's newest records.
+	mostTold = 100
+)
+
+// history remembers which records of a log name which ids, so that a question reads the records
+// since the last one, and those that name its id, and not the log.
+type history struct {
+	mu    sync.Mutex
+	seed  maphash.Seed
+	after string    // the newest record
+	named []mention // in the order of their records
+}
+
+type mention struct {
+	hash   uint64
+	record string
+}
+
+// of returns the newest records that name id, newest first, and the time of the oldest record.
+func (h *history) of(
+	ctx context.Context, r *Reader, id string, now time.Time,
+) (found []Record, oldest time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.follow(ctx, r, now); err != nil {
+		return nil, oldest, err
+	}
+	first, err := r.page(ctx, 1, "XRANGE", "-", "+", now)
+	if err != nil {
+		return nil, oldest, err
+	}
+	if len(first) > 0 {
+		oldest = first[0].At
+	}
+	hash, p, last := maphash.String(h.seed, id), r.client.Pipeline(), ""
+	for _, n := range slices.Backward(h.named) {
+		if n.hash == hash && n.record != last && p.Len() < mostTold {
+			last = n.record
+			p.XRange(ctx, r.keys.Log(), last, last)
+		}
+	}
+	cmds, err := p.Exec(ctx)
+	if err != nil {
+		return nil, oldest, fmt.Errorf("inspect: read the eviction log: %w", err)
+	}
+	found = []Record{}
+	for _, c := range cmds {
+		for _, m := range c.(*redis.XMessageSliceCmd).Val() {
+			if rec := r.record(m, now); slices.Contains(rec.Items, id) {
+				rec.Items = nil
+				found = append(found, rec)
+			}
+		}
+	}
+	return found, oldest, nil
+}
+
+// follow reads what was added to the log, or all of it if it is not the log it was.
+func (h *history) follow(ctx context.Context, r *Reader, now time.Time) error {
+	after := cmp.Or(h.after, "0-0")
+	is, err := r.page(ctx, 1, "XRANGE", after, after, now)
+	if err != nil {
+		return err
+	}
+	if len(is) == 0 {
+		h.seed, h.after, h.named = maphash.MakeSeed(), "0-0", nil
+	}
+	for rec, err := range r.walk(ctx, h.after, now, logPage) {
+		if err != nil {
+			return err
+		}
+		h.after = rec.ID
+		for _, item := range rec.Items {
+			h.named = append(h.named, mention{maphash.String(h.seed, item), rec.ID})
+		}
+		if len(h.named) > mostNamed {
+			h.named = slices.Clone(h.named[len(h.named)-mostNamed*7/8:])
+		}
+	}
+	return nil
 }

@@ -26,15 +26,14 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		l.happened(timeline.Event{Kind: death, Instance: "seven", At: at(5 * time.Minute)})
 		l.happened(timeline.Event{Kind: left, Instance: "in-order", At: at(5 * time.Minute)})
 		status := func() Status {
-			s, err := New(l.Client, l.keys).Status(t.Context())
-			require.NoError(t, err)
+			s := l.status()
 			return s
 		}
 		s := status()
 		require.Len(t, s.Losses, 1)
 		lost := s.Losses[0]
 		require.WithinDuration(t, at(5*time.Minute), lost.At, time.Second)
-		require.Equal(t, Loss{Instance: "seven", At: lost.At, Silent: true, Evicted: 180, dead: true}, lost)
+		require.Equal(t, loss{Instance: "seven", At: lost.At, Silent: true, Evicted: 180, dead: true}, lost)
 		says := func() string {
 			for _, f := range s.Findings() {
 				if f.Name == "losses" {
@@ -49,9 +48,9 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		l.evicted(term, 6, time.Minute, "older-writer", "registry", 1)
 		s = status()
 		require.Len(t, s.Losses, 2)
-		require.Equal(t, Loss{Instance: "older-writer", At: s.Losses[0].At, Evicted: 1}, s.Losses[0])
+		require.Equal(t, loss{Instance: "older-writer", At: s.Losses[0].At, Evicted: 1}, s.Losses[0])
 		require.True(t, s.Losses[1].Back)
-		require.Contains(t, says(), "older-writer and seven were lost within the last 10m")
+		require.Contains(t, says(), "older-writer, seven were lost within the last 10m")
 		require.Contains(t, says(), "181 of their entries were evicted")
 
 		// A goodbye of a later life does not take the death back, nor does an old eviction belong to a

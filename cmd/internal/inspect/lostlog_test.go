@@ -36,17 +36,14 @@ func TestALostLogHidesNoLeader(t *testing.T) {
 		}
 		leads := func(yes bool, epoch int64, why string) {
 			t.Helper()
-			s, err := New(l.Client, l.keys).Status(ctx)
-			require.NoError(t, err)
-			led, sentence, err := New(l.Client, l.keys).Led(ctx)
-			require.NoError(t, err)
+			s := l.status()
+			led, sentence := l.led()
 			require.Equal(t, yes, led, "%s: %s", why, sentence)
 			require.EqualValues(t, epoch, s.Leader.Epoch, why)
 			require.Equal(t, yes, s.Leader.LogLost, why)
 			require.Equal(t, yes, slices.Contains(names(s), "log"), why)
 			require.Equal(t, !yes, slices.Contains(names(s), "leader"), why)
-			d, err := New(l.Client, l.keys).Doctor(ctx)
-			require.NoError(t, err)
+			d := l.doctor()
 			require.Equal(t, yes, d.level("leader") == OK, why)
 			require.Equal(t, yes, d.level("log") == Warning, why)
 		}
@@ -61,8 +58,7 @@ func TestALostLogHidesNoLeader(t *testing.T) {
 		leads(true, term, "the epoch is lost too")
 
 		l.evicted(term, 5, 0, "seven", "owners", 1)
-		s, err := New(l.Client, l.keys).Status(ctx)
-		require.NoError(t, err)
+		s := l.status()
 		require.False(t, s.Leader.LogLost, "an eviction began a new log")
 		require.Zero(t, s.Leader.Epoch, "the record is of another leader")
 	})

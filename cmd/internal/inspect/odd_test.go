@@ -25,21 +25,18 @@ func TestATimelineOrAWordOfAReplicaThatIsOfAnotherTypeHidesNothingElse(t *testin
 		require.NoError(t, l.Set(ctx, l.keys.Timeline(), "x", 0).Err())
 		l.evicted(l.term(time.Minute), 1, time.Minute, "seven", "owners", 3)
 
-		watch := New(l.Client, l.keys).Watch()
+		watch := l.r.Watch()
 		s, err := watch.Status(ctx)
 		require.NoError(t, err)
 		require.Len(t, s.Instances, 2)
 		require.Equal(t, "v1", s.Instances[0].Version)
 		require.Equal(t, []string{"eviction seven 3"}, lines(watch.Timeline()))
-		d, err := New(l.Client, l.keys).Doctor(ctx)
-		require.NoError(t, err)
+		d := l.doctor()
 		require.Equal(t, Warning, d.level("types:"+l.keys.Timeline()))
 
 		require.NoError(t, l.Del(ctx, l.keys.Timeline()).Err())
 		l.happened(timeline.Event{Kind: timeline.Death, Instance: "two"})
-		_, err = watch.Status(ctx)
-		require.NoError(t, err)
-		require.Contains(t, lines(watch.Timeline()), "death two 0")
+		require.Contains(t, lines(l.watched(watch)), "death two 0")
 	})
 }
 
@@ -65,17 +62,11 @@ func TestALeaderWhoseTermHasNotBegunDoesNotLeadYet(t *testing.T) {
 		before, term := l.term(time.Hour), l.term(time.Minute)
 		require.NoError(t, l.Set(ctx, l.keys.Lease(), "two/x", time.Minute).Err())
 		require.NoError(t, l.Set(ctx, "{"+l.keys.Lease()+"}:epoch", term, 0).Err())
-		led := func() bool {
-			t.Helper()
-			yes, _, err := New(l.Client, l.keys).Led(ctx)
-			require.NoError(t, err)
-			return yes
-		}
+		led := func() bool { yes, _ := l.led(); return yes }
 		require.False(t, led(), "the epoch is drawn, and the log has nothing yet")
 		l.record(fmt.Sprintf("%d-0", before), "leader", "one", "term", "one/x")
 		require.False(t, led(), "the log has the term before")
-		d, err := New(l.Client, l.keys).Doctor(ctx)
-		require.NoError(t, err)
+		d := l.doctor()
 		require.Equal(t, Wrong, d.level("leader"))
 		l.record(fmt.Sprintf("%d-0", term), "leader", "two", "term", "two/x")
 		require.True(t, led())
@@ -90,9 +81,8 @@ func TestWhyDoesNotClaimThatAnEvictionOfLongAgoIsTheLastWord(t *testing.T) {
 		t.Parallel()
 		l := setup(t, w)
 		why := func() string {
-			s, err := New(l.Client, l.keys).Status(t.Context())
-			require.NoError(t, err)
-			found, err := New(l.Client, l.keys).Why(t.Context(), s, "356307042441013")
+			s := l.status()
+			found, err := l.r.Why(t.Context(), s, "356307042441013")
 			require.NoError(t, err)
 			require.Equal(t, Evicted, found.Verdict)
 			return found.Sentence
@@ -101,19 +91,5 @@ func TestWhyDoesNotClaimThatAnEvictionOfLongAgoIsTheLastWord(t *testing.T) {
 		require.Contains(t, why(), "if the device has come back since")
 		l.evicted(l.term(3*time.Hour), 2, time.Second, "eight", "owners", 1)
 		require.Regexp(t, "eight had no heartbeat$", why())
-	})
-}
-
-func TestADeathThatALeaderOnlyFoundIsNotTimed(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		l := setup(t, w)
-		l.happened(timeline.Event{Kind: timeline.Death, Instance: "six"})
-		l.happened(timeline.Event{Kind: timeline.Death, Instance: "seven", Found: true})
-		watch := New(l.Client, l.keys).Watch()
-		_, err := watch.Status(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, "six fell silent", watch.Timeline()[0].Sentence)
-		require.Equal(t, "seven fell silent before this term", watch.Timeline()[1].Sentence)
 	})
 }

@@ -25,11 +25,11 @@ func TestKeysOfAnotherTypeAreNamedAndHideNothingElse(t *testing.T) {
 		t.Parallel()
 		l := setup(t, w)
 		ctx := t.Context()
-		for _, d := range New(l.Client, l.keys).types() {
+		for _, d := range l.r.types() {
 			require.NoError(t, l.Del(ctx, d.Key).Err())
 			require.NoError(t, l.ZAdd(ctx, d.Key, redis.Z{Member: "x"}).Err())
 		}
-		watch := New(l.Client, l.keys).Watch()
+		watch := l.r.Watch()
 		for range 2 {
 			s, err := watch.Status(ctx)
 			require.NoError(t, err)
@@ -40,8 +40,7 @@ func TestKeysOfAnotherTypeAreNamedAndHideNothingElse(t *testing.T) {
 			require.Equal(t, Wrong, s.Findings()[0].Level)
 			require.Equal(t, "(a key of another type)", s.Leader.Instance)
 		}
-		d, err := New(l.Client, l.keys).Doctor(ctx)
-		require.NoError(t, err)
+		d := l.doctor()
 		require.Equal(t, Wrong, d.level("types:"+l.keys.Lease()))
 	})
 }
@@ -52,14 +51,12 @@ func TestALeaseThatNoInstanceHoldsIsAProblem(t *testing.T) {
 		l := setup(t, w)
 		ctx := t.Context()
 		require.NoError(t, l.Set(ctx, l.keys.Lease(), "squat", 1000*time.Hour).Err())
-		s, err := New(l.Client, l.keys).Status(ctx)
-		require.NoError(t, err)
+		s := l.status()
 		require.Contains(t, s.Stopped().Sentence,
 			"Nobody leads: squat holds the lease for 1000h more but is no living instance")
 
 		require.NoError(t, l.Set(ctx, l.keys.Heartbeat("squat"), "x", time.Hour).Err())
-		s, err = New(l.Client, l.keys).Status(ctx)
-		require.NoError(t, err)
+		s = l.status()
 		require.Contains(t, names(s), "leader", "it lives, and nothing is swept all the same")
 	})
 }
@@ -74,8 +71,7 @@ func TestAnEpochThatSomebodyOverwroteHidesNoLeader(t *testing.T) {
 		l.record(fmt.Sprintf("%d-0", epoch), "leader", "two", "term", "two/x")
 		for _, is := range []string{"9007199254740991", "18446744073709551615", "abc", ""} {
 			require.NoError(t, l.Set(ctx, "{"+l.keys.Lease()+"}:epoch", is, 0).Err())
-			led, sentence, err := New(l.Client, l.keys).Led(ctx)
-			require.NoError(t, err)
+			led, sentence := l.led()
 			require.True(t, led, "%q: %s", is, sentence)
 		}
 	})
@@ -95,7 +91,7 @@ func TestWhatIsReadOfAFleetIsBounded(t *testing.T) {
 	const events = `for i = 1, 1500 do redis.call('XADD', KEYS[1], '*', 'kind', 'pause', 'who', ARGV[1] .. i, 'why', string.rep('y', 5000)) end`
 	require.NoError(t, ignoreNil(l.Eval(ctx, events, []string{l.keys.Timeline()}, "who").Err()))
 
-	watch := New(l.Client, l.keys).Watch()
+	watch := l.r.Watch()
 	s, err := watch.Status(ctx)
 	require.NoError(t, err)
 	require.InDelta(t, mostRoster, len(s.Instances), pageSize)
@@ -108,19 +104,18 @@ func TestWhatIsReadOfAFleetIsBounded(t *testing.T) {
 	passes := `{"passes":[{"sweep":"` + strings.Repeat("s", longestAbout-100) + `"}]}`
 	fakes := l.keys.About("fake-")
 	require.NoError(t, ignoreNil(l.Eval(ctx, large, []string{fakes}, mostRoster/2, passes).Err()))
-	reader := New(l.Client, l.keys)
 	const long = `for i = 1, 2000 do redis.call('SADD', KEYS[1], string.rep('n', 1000) .. i) end`
 	require.NoError(t, ignoreNil(l.Eval(ctx, long, []string{l.keys.Roster() + ":long"}).Err()))
 	require.NoError(t, l.Rename(ctx, l.keys.Roster(), l.keys.Roster()+":short").Err())
 	require.NoError(t, l.Rename(ctx, l.keys.Roster()+":long", l.keys.Roster()).Err())
-	ids, cut, err := reader.roster(ctx)
+	ids, cut, err := l.r.roster(ctx)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(ids), mostNames/1000)
 	require.EqualValues(t, 2000-len(ids), cut)
 	require.NoError(t, l.Rename(ctx, l.keys.Roster()+":short", l.keys.Roster()).Err())
-	ids, _, err = reader.roster(ctx)
+	ids, _, err = l.r.roster(ctx)
 	require.NoError(t, err)
-	said, err := reader.Abouts(ctx, ids)
+	said, err := l.r.Abouts(ctx, ids)
 	require.NoError(t, err)
 	require.NotEmpty(t, said)
 	require.Less(t, len(said), mostAbouts/len(passes)+2*aboutPage)

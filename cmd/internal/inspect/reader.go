@@ -62,61 +62,61 @@ func (r *Reader) now(ctx context.Context) (time.Time, error) {
 func exec(ctx context.Context, p redis.Pipeliner, what string) error {
 	cmds, err := p.Exec(ctx)
 	for _, c := range cmds {
-		if err := c.Err(); err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
-			return fmt.Errorf("inspect: read %s: %w", what, err)
+		if unreadable(c.Err()) && !(Refused(c.Err()) && unreadable(err)) { // what is worse than a missing right
+			err = c.Err()
 		}
 	}
-	if err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) {
+	if unreadable(err) {
 		return fmt.Errorf("inspect: read %s: %w", what, err)
 	}
 	return nil
 }
 
-// Heartbeat is what an instance last wrote.
-type Heartbeat struct {
+// beating is what an instance last wrote.
+type beating struct {
 	Alive     bool
 	Beat      time.Time     // zero: not in the value
 	Boot      time.Time     // this life's begin; zero: not in the value
 	ExpiresIn time.Duration // 0: never
+
+	index    int64 // of its devices
+	badIndex bool  // of another type
 }
 
-func (h Heartbeat) ttl(now time.Time) time.Duration {
+func (h beating) ttl(now time.Time) time.Duration {
 	if h.Beat.IsZero() || h.ExpiresIn == 0 {
 		return 0
 	}
 	return (now.Sub(h.Beat) + h.ExpiresIn).Round(100 * time.Millisecond)
 }
 
-func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]Heartbeat, error) {
-	all := make(map[string]Heartbeat, len(ids))
+func (r *Reader) heartbeats(ctx context.Context, ids []string) (map[string]beating, error) {
+	all := make(map[string]beating, len(ids))
 	for page := range slices.Chunk(ids, pageSize) {
-		if err := r.heartbeatsInto(ctx, page, all); err != nil {
+		p := r.client.Pipeline()
+		values, left, sizes := make([]*redis.StringCmd, len(page)), make([]*redis.DurationCmd, len(page)),
+			make([]*redis.IntCmd, len(page))
+		for i, id := range page {
+			key := r.keys.Heartbeat(id)
+			values[i], left[i] = beginning(ctx, p, key, longestBeat), p.PTTL(ctx, key)
+			sizes[i] = p.SCard(ctx, r.keys.Devices(id))
+		}
+		if err := exec(ctx, p, "heartbeats and indexes"); err != nil {
 			return nil, err
+		}
+		for i, id := range page {
+			h := beating{}
+			if left[i].Val() >= -1 {
+				h = heartbeat(values[i].Val(), left[i].Val())
+			}
+			h.index, h.badIndex = sizes[i].Val(), wrongType(sizes[i].Err())
+			all[id] = h
 		}
 	}
 	return all, nil
 }
 
 const longestBeat = 128
-
-func (r *Reader) heartbeatsInto(ctx context.Context, ids []string, all map[string]Heartbeat) error {
-	p := r.client.Pipeline()
-	values, left := make([]*redis.StringCmd, len(ids)), make([]*redis.DurationCmd, len(ids))
-	for i, id := range ids {
-		key := r.keys.Heartbeat(id)
-		values[i], left[i] = beginning(ctx, p, key, longestBeat), p.PTTL(ctx, key)
-	}
-	err := exec(ctx, p, "heartbeats")
-	if err != nil {
-		return err
-	}
-	for i, id := range ids {
-		if left[i].Val() >= -1 {
-			all[id] = heartbeat(values[i].Val(), left[i].Val())
-		}
-	}
-	return nil
-}
 
 func beginning(
 	ctx context.Context, p redis.Pipeliner, key string, longest int64,
@@ -125,8 +125,8 @@ func beginning(
 }
 
 // heartbeat parses `<unix ms>/<boot token>`. An older writer's value may be anything.
-func heartbeat(value string, left time.Duration) Heartbeat {
-	h := Heartbeat{Alive: true, ExpiresIn: max(0, left)}
+func heartbeat(value string, left time.Duration) beating {
+	h := beating{Alive: true, ExpiresIn: max(0, left)}
 	ms, token, ok := strings.Cut(value, "/")
 	if n, err := strconv.ParseInt(ms, 10, 64); ok && err == nil {
 		h.Beat = time.UnixMilli(n)
@@ -154,54 +154,28 @@ const mostRoster = 2_000
 const mostNames = 256 << 10
 
 func (r *Reader) roster(ctx context.Context) (ids []string, cut int64, err error) {
-	met := map[string]bool{} // a scan may repeat ids
-	whole, bytes := true, 0
-	err = pages(func(cursor uint64) (uint64, error) {
-		page, err := guard.SScan(ctx, r.client, r.keys.Roster(), cursor, pageSize)
+	met, bytes := map[string]bool{}, 0 // a scan may repeat ids
+	for page, err := range guard.Members(ctx, r.client, r.keys.Roster(), guard.Paging{}) {
 		for _, id := range page.Items {
-			if bytes += len(id); bytes > mostNames {
-				page.Next, whole = 0, false
-				break
+			if bytes += len(id); bytes <= mostNames {
+				met[id] = true
 			}
-			met[id] = true
 		}
-		if len(met) >= mostRoster && page.Next != 0 {
-			page.Next, whole = 0, false
+		full := bytes > mostNames || len(met) >= mostRoster && page.Next != 0
+		if full && err == nil {
+			cut, err = r.client.SCard(ctx, r.keys.Roster()).Result()
+			cut = max(1, cut-int64(len(met)))
 		}
-		return page.Next, err
-	})
-	if err == nil && !whole {
-		cut, err = r.client.SCard(ctx, r.keys.Roster()).Result()
-		cut = max(1, cut-int64(len(met)))
-	}
-	if wrongType(err) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("inspect: read the roster: %w", err)
+		if unreadable(err) {
+			return nil, 0, fmt.Errorf("inspect: read the roster: %w", err)
+		}
+		if full {
+			break
+		}
 	}
 	return slices.Sorted(maps.Keys(met)), cut, nil
 }
 
 func is(c *redis.BoolSliceCmd) bool { return len(c.Val()) == 1 && c.Val()[0] }
-
-// texts are "" for absent or mistyped keys.
-func texts(ctx context.Context, p redis.Pipeliner, what string) ([]string, error) {
-	cmds, err := p.Exec(ctx)
-	values := make([]string, len(cmds))
-	for i, c := range cmds {
-		get, ok := c.(*redis.StringCmd)
-		if !ok {
-			continue
-		}
-		if values[i] = get.Val(); unreadable(get.Err()) {
-			err = get.Err()
-		}
-	}
-	if unreadable(err) {
-		return nil, fmt.Errorf("inspect: read %s: %w", what, err)
-	}
-	return values, nil
-}
 
 func unreadable(err error) bool { return err != nil && !errors.Is(err, redis.Nil) && !wrongType(err) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,34 +13,68 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/needs"
 )
 
-// commandsOf returns whole commands, with arguments that a server takes for valid.
-func commandsOf(list []needs.Need) (all [][]string) {
-	const one, field, member = "1", "f", "m"
-	arguments := map[string][]string{
-		"eval": {"return 1", one, "KEY"}, "eval_ro": {"return 1", one, "KEY"}, "evalsha": {"x", one, "KEY"},
-		"evalsha_ro": {"x", one, "KEY"}, "xinfo": {"stream", "KEY"}, "memory": {"usage", "KEY"},
-		"xgroup":     {"create", "KEY", "g", "0", "MKSTREAM"},
-		"xreadgroup": {"GROUP", "g", "c", "STREAMS", "KEY", ">"},
-		"set":        {"KEY", "v", "PX", one}, "getrange": {"KEY", "0", one}, "pexpire": {"KEY", one},
-		"rename": {"KEY", "KEY"},
-		"hset":   {"KEY", field, "v"}, "hget": {"KEY", field}, "hmget": {"KEY", field}, "hdel": {"KEY", field},
-		"hincrby": {"KEY", field, one}, "hscan": {"KEY", "0"}, "sscan": {"KEY", "0"},
-		"sadd": {"KEY", member}, "srem": {"KEY", member}, "smismember": {"KEY", member}, "publish": {"KEY", "x"},
-		"xadd": {"KEY", "*", field, "v"}, "xrange": {"KEY", "-", "+"}, "xrevrange": {"KEY", "+", "-"},
-		"xtrim": {"KEY", "MAXLEN", one}, "xack": {"KEY", "g", "1-1"}, "xdel": {"KEY", "1-1"},
-		"xpending": {"KEY", "g"}, "xclaim": {"KEY", "g", "c", one, "1-1"},
+// examples are arguments that a server takes for valid; of other commands the key alone.
+const examples = `
+eval x 1 KEY
+eval_ro x 1 KEY
+evalsha x 1 KEY
+evalsha_ro x 1 KEY
+getrange KEY 0 1
+hdel KEY f
+hget KEY f
+hincrby KEY f 1
+hmget KEY f
+hscan KEY 0
+hset KEY f v
+memory usage KEY
+pexpire KEY 1
+publish KEY x
+rename KEY KEY
+sadd KEY m
+set KEY v PX 1
+smismember KEY m
+srem KEY m
+sscan KEY 0
+xack KEY g 1-1
+xadd KEY * f v
+xclaim KEY g c 1 1-1
+xdel KEY 1-1
+xgroup create KEY g 0 MKSTREAM
+xinfo stream KEY
+xpending KEY g
+xrange KEY - +
+xreadgroup GROUP g c STREAMS KEY >
+xrevrange KEY + -
+xtrim KEY MAXLEN 1`
+
+// right is a command on a key or channel; "": without one.
+type right struct {
+	name, on string
+	command  []any
+}
+
+func rightsOf(list []needs.Need) (all []right) {
+	arguments := map[string][]string{}
+	for line := range strings.Lines(examples) {
+		if words := strings.Fields(line); len(words) > 0 {
+			arguments[words[0]] = words[1:]
+		}
 	}
 	for _, n := range list {
 		for name := range strings.FieldsSeq(n.Commands) {
 			name, _, _ = strings.Cut(name, "|")
-			command := []string{name}
-			for _, a := range arguments[name] {
-				command = append(command, strings.Replace(a, "KEY", n.On, 1))
+			args := arguments[name]
+			if args == nil && n.On != "" {
+				args = []string{"KEY"}
 			}
-			if arguments[name] == nil && n.On != "" {
-				command = append(command, n.On)
+			r := right{name, n.On, []any{name}}
+			if slices.Contains([]string{"memory", "xinfo", "xgroup"}, name) {
+				r.name += "|" + args[0]
 			}
-			all = append(all, command)
+			for _, a := range args {
+				r.command = append(r.command, strings.Replace(a, "KEY", n.On, 1))
+			}
+			all = append(all, r)
 		}
 	}
 	return all
@@ -63,21 +96,21 @@ if not redis.acl_check_cmd then return -1 end
 return redis.acl_check_cmd(unpack(ARGV)) and 1 or 0`
 
 // rights are those of the user that asks, and of what the programs that live need beside.
-func rights(ctx context.Context, p *patient) ([]Finding, error) {
-	all := map[string]bool{}
+func rights(p *patient) []Finding {
+	var programs []string
 	for _, in := range p.s.Instances {
 		if in.Alive {
-			all[in.Program] = true
+			programs = append(programs, in.Program)
 		}
 	}
-	user, lacks, err := p.fleet.Rights(ctx, slices.Collect(maps.Keys(all))...)
+	user, lacks, err := p.fleet.Rights(p.ctx, programs...)
 	if err != nil {
-		return []Finding{{Level: Warning, quiet: true, Sentence: "The rights could not be checked: " + err.Error() + "."}}, nil
+		return quietly(warning("", "The rights could not be checked: %v", err))
 	}
 	if len(lacks) == 0 {
 		return fine("%s has all rights of a replica", user)
 	}
-	return lacks, nil
+	return lacks
 }
 
 // Rights returns a finding for each right of a replica of these programs that this user lacks.
@@ -90,15 +123,22 @@ func (r *Reader) Rights(ctx context.Context, programs ...string) (user string, l
 	if err != nil {
 		return "", nil, err
 	}
-	asks := &Reader{client: at, keys: r.keys}
 	user = or(r.user(), "default")
-	may := asks.tried // a refused ACL counts as a refusal, and silence is doubted while Redis refuses
-	if _, err := may(ctx, []string{"ping"}); err != nil {
-		may = asks.dryRun(user)
+	may := func(command ...any) (bool, error) { // a refused ACL counts as a refusal, and silence is doubted while Redis refuses
+		said, err := at.EvalRO(ctx, mayScript, nil, command...).Int()
+		if err == nil && said < 0 {
+			err = errNoUsers
+		}
+		return said == 1, err
 	}
-	commands := commandsOf(needs.Programs(parts[0].keys, keyless.Tag(at), programs...))
-	for _, command := range commands {
-		ok, err := may(ctx, command)
+	if _, err := may("ping"); err != nil {
+		may = func(command ...any) (bool, error) {
+			said, err := at.Do(ctx, append([]any{"ACL", "DRYRUN", user}, command...)...).Text()
+			return said == "OK", err
+		}
+	}
+	for _, right := range rightsOf(needs.Programs(parts[0].keys, keyless.Tag(at), programs...)) {
+		ok, err := may(right.command...)
 		switch {
 		case err != nil && (strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "Invalid command")):
 			// renamed: the finding commands
@@ -107,29 +147,17 @@ func (r *Reader) Rights(ctx context.Context, programs ...string) (user string, l
 		case err != nil:
 			return user, lacks, nil
 		case !ok:
-			lacks = append(lacks, missing(user, command))
+			lacks = append(lacks, right.missing(user))
 		}
 	}
 	return user, lacks, nil
 }
 
-func missing(user string, command []string) Finding {
-	name, what := command[0], ""
-	switch name {
-	case "memory", "xinfo", "xgroup":
-		name, what = name+"|"+command[1], command[2]
-	case "xreadgroup":
-		what = command[5]
-	case "eval", "evalsha", "eval_ro", "evalsha_ro":
-		what = command[3]
-	case "info":
-	default:
-		if len(command) > 1 {
-			what = command[1]
-		}
-	}
+var errNoUsers = errors.New("this server does not report its users' rights")
+
+func (r right) missing(user string) Finding {
 	level, why := Wrong, ""
-	switch name {
+	switch r.name {
 	case "memory|usage", "xtrim", "xlen":
 		level, why = Warning, ": the eviction log is trimmed by number, or grows"
 	case "rename":
@@ -139,56 +167,20 @@ func missing(user string, command []string) Finding {
 	case "info":
 		level, why = Warning, ": restarts and evicted keys go unnoticed"
 	}
-	if strings.HasSuffix(what, ":about:x") || strings.HasSuffix(what, ":timeline") {
+	if strings.HasSuffix(r.on, ":about:x") || strings.HasSuffix(r.on, ":timeline") {
 		level, why = Warning, ": the fleet's page lacks versions and addresses, or events"
 	}
-	on := ""
-	if what != "" {
-		on = " on " + what
-	}
-	return Finding{
-		Name: name, Level: level, Do: fmt.Sprintf("ACL SETUSER %s +%s%s", user, name, pattern(name, what)),
-		Sentence: fmt.Sprintf("%s may not %s%s%s.", user, strings.ToUpper(strings.ReplaceAll(name, "|", " ")), on, why),
-	}
-}
-
-func pattern(command, key string) string {
-	if key == "" {
-		return ""
-	}
-	mark := "~"
-	if command == "publish" || command == "subscribe" {
-		mark = "&"
-	}
-	if id, ok := strings.CutSuffix(key, ":x"); ok {
-		key = id + ":*"
-	}
-	return " '" + mark + key + "'"
-}
-
-type may func(ctx context.Context, command []string) (bool, error)
-
-func (r *Reader) dryRun(user string) may {
-	return func(ctx context.Context, command []string) (bool, error) {
-		args := []any{"ACL", "DRYRUN", user}
-		for _, a := range command {
-			args = append(args, a)
+	on, pattern := "", ""
+	if r.on != "" {
+		mark, key := "~", r.on
+		if r.name == "publish" || r.name == "subscribe" {
+			mark = "&"
 		}
-		said, err := r.client.Do(ctx, args...).Text()
-		return said == "OK", err
+		if id, ok := strings.CutSuffix(key, ":x"); ok {
+			key = id + ":*"
+		}
+		on, pattern = " on "+r.on, " '"+mark+key+"'"
 	}
+	return found(level, r.name, fmt.Sprintf("ACL SETUSER %s +%s%s", user, r.name, pattern),
+		"%s may not %s%s%s", user, strings.ToUpper(strings.ReplaceAll(r.name, "|", " ")), on, why)
 }
-
-func (r *Reader) tried(ctx context.Context, command []string) (bool, error) {
-	args := make([]any, len(command))
-	for i, a := range command {
-		args[i] = a
-	}
-	said, err := r.client.EvalRO(ctx, mayScript, nil, args...).Int()
-	if err == nil && said < 0 {
-		err = errNoUsers
-	}
-	return said == 1, err
-}
-
-var errNoUsers = errors.New("this server does not report its users' rights")

@@ -50,12 +50,6 @@ func TestTheDocumentedUserMayRunWhatScriptsRun(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// rightOf returns the name of a right and its object: a key, a channel, or nothing.
-func rightOf(command []string) (name, on string) {
-	c := missing("user", command)
-	return c.Name, objectOf(c)
-}
-
 func objectOf(c Finding) string {
 	_, on, _ := strings.Cut(c.Sentence, " on ")
 	on, _, _ = strings.Cut(on+": ", ": ")
@@ -77,7 +71,7 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 	}
 	lacking := func() (found []Finding) {
 		t.Helper()
-		d, err := reader.Doctor(t.Context())
+		d, err := reader.Doctor(t.Context(), 0)
 		require.NoError(t, err)
 		for _, c := range d.Checks {
 			require.False(t, c.Name == "rights" && c.Level == Warning, c.Sentence)
@@ -92,8 +86,8 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 		require.Empty(t, lacking(), "%s: the documented user is fit", name)
 		var patterns []string // of keys and channels
 		met := map[string]bool{}
-		for _, command := range commandsOf(needs.Programs(guard.Layout{}, "")) {
-			right, on := rightOf(command)
+		for _, r := range rightsOf(needs.Programs(guard.Layout{}, "")) {
+			right, on := r.name, r.on
 			for _, rule := range all {
 				if p := rule.(string); on != "" && strings.ContainsAny(p[:1], "~&") &&
 					strings.HasPrefix(p, "&") == slices.Contains([]string{"publish", "subscribe"}, right) {
@@ -132,37 +126,13 @@ func TestDoctorFindsEachRightThatLacksByItsOwnLine(t *testing.T) {
 	}
 }
 
-// afterwards is a hook that sees each command after its answer.
-type afterwards func(redis.Cmder)
-
-func (afterwards) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (afterwards) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (see afterwards) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		see(cmd)
+// after is a hook that sees each command after its answer.
+func after(see func(redis.Cmder)) redistest.Intercept {
+	return func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		err := send()
+		for _, cmd := range cmds {
+			see(cmd)
+		}
 		return err
 	}
-}
-
-// older makes a server report an older version.
-func older(cmd redis.Cmder) {
-	if info, ok := cmd.(*redis.StringCmd); ok && cmd.Name() == "info" {
-		info.SetVal(regexp.MustCompile(`redis_version:[0-9.]+`).ReplaceAllString(info.Val(), "redis_version:6.2.14"))
-	}
-}
-
-func TestDoctorFindsRedis6(t *testing.T) {
-	t.Parallel()
-	client := redistest.Shared(t).Client()
-	client.AddHook(afterwards(older))
-	d, err := New(client, guard.Layout{Prefix: redistest.Prefix(t)}).Doctor(t.Context())
-	require.NoError(t, err)
-	require.False(t, d.OK)
-	require.Equal(t, "Redis 6.2.14 is too old. Upgrade it to 7.0 or newer.", d.Checks[0].Text())
-	require.NotEqual(t, Wrong, d.Checks[1].Level)
 }

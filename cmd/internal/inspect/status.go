@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -26,17 +28,18 @@ type Status struct {
 	Heard      bool               `json:"heard"`
 	Entries    int64              `json:"entries"`
 	Instances  []Instance         `json:"instances"`
-	Sweeps     []Last             `json:"sweeps"`
+	Sweeps     []Record           `json:"sweeps"` // the last eviction of each
 	Passes     []janitor.Report   `json:"passes,omitempty"`
 	UnderWay   []janitor.Progress `json:"under_way,omitempty"`
 	Redis      Server             `json:"redis"`
 	Partitions *Partitions        `json:"partitions,omitempty"`
 	Cut        int64              `json:"cut,omitempty"`
-	Losses     []Loss             `json:"lost_lately,omitempty"`
-	Damaged    []Damaged          `json:"damaged,omitempty"`
+	Losses     []loss             `json:"lost_lately,omitempty"`
+	Damaged    []damagedKey       `json:"damaged,omitempty"`
 	Unreadable []string           `json:"unreadable,omitempty"`
-	Unread     []Unread           `json:"unread,omitempty"`
+	Unread     []unreadServer     `json:"unread,omitempty"`
 
+	servers     []Server           // none: one, from Redis
 	own         Instance           // a replica that no key names; its Knows counts
 	parts       []glance           // those that answer; none: one, from the fields above
 	overwritten *overwrittenNumber // its number of partitions in Redis is not the fleet's
@@ -55,7 +58,8 @@ type Leader struct {
 	ExpiresIn string    `json:"expires_in"`
 	LogLost   bool      `json:"log_lost,omitempty"`
 
-	silent bool
+	silent   bool
+	unlogged bool // the log is lost, or its term has not begun: what it reports decides
 }
 
 // left ends "holds the lease".
@@ -93,13 +97,15 @@ type Instance struct {
 	// Old is a plain writer, without boot token or not on the roster, which heals nothing.
 	Old bool `json:"old,omitempty"`
 	// Differs describes settings unlike the fleet's, or the partitions without heartbeat.
-	Differs  string `json:"differs,omitempty"`
-	SilentIn []int  `json:"silent_in,omitempty"`
-	Doubt    *Doubt `json:"doubt,omitempty"` // why its entries are kept although it is silent
-	Knows    Knows  `json:"knows,omitzero"`
+	Differs  string     `json:"differs,omitempty"`
+	SilentIn []int      `json:"silent_in,omitempty"`
+	Doubt    *suspicion `json:"doubt,omitempty"` // why its entries are kept although it is silent
+	Knows    Knows      `json:"knows,omitzero"`
 
-	life float64
-	left int64 // entries that name it; negative: not counted
+	beat          beating // the first
+	life          float64
+	left          int64         // entries that name it; negative: not counted
+	ttl, interval time.Duration // 0: not known
 }
 
 // Life is the share of the heartbeat's life that is left, 0 to 1; 0 also if unknown.
@@ -138,16 +144,6 @@ func (s *Status) Remarks(i Instance) (all []string) {
 	return all
 }
 
-// Last is a sweep's last eviction.
-type Last struct {
-	Sweep  string    `json:"sweep"`
-	At     time.Time `json:"at"`
-	Epoch  uint64    `json:"epoch"`
-	Leader string    `json:"leader"`
-	Owner  string    `json:"owner,omitempty"`
-	Count  int       `json:"count"`
-}
-
 // Server is from INFO; empty: not reported.
 type Server struct {
 	Version   string `json:"version"`
@@ -158,6 +154,8 @@ type Server struct {
 	Clients   int64  `json:"clients"`
 
 	info map[string]string
+	at   redis.UniversalClient
+	of   []int // partitions
 }
 
 // Status costs a few round trips, and one per thousand instances, in each partition. Of several,
@@ -176,7 +174,7 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	if l.silent, err = r.isSilent(ctx, h.Instance); err != nil {
 		return nil, err
 	}
-	if l.Epoch, l.LogLost, err = r.begunEpoch(ctx, h, l.silent, now); err != nil {
+	if l.Epoch, l.unlogged, err = r.begunEpoch(ctx, h, now); err != nil {
 		return nil, err
 	}
 	l.Since = began(l.Epoch, now)
@@ -193,10 +191,10 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 
 // begunEpoch returns 0 if the holder's term has not begun. Until the log has the term's first
 // record, the stored epoch may be the previous term's; if it was overwritten, only the log is
-// right. If the log is lost, the holder's report decides.
+// right. Without a log it is returned as it is stored.
 func (r *Reader) begunEpoch(
-	ctx context.Context, h lease.Holder, silent bool, now time.Time,
-) (epoch uint64, logLost bool, err error) {
+	ctx context.Context, h lease.Holder, now time.Time,
+) (epoch uint64, unlogged bool, err error) {
 	term, err := r.termOf(ctx, h.Epoch, now)
 	if err != nil || term == h.Token {
 		return h.Epoch, false, err
@@ -206,7 +204,7 @@ func (r *Reader) begunEpoch(
 		return 0, false, err
 	}
 	if len(newest) == 0 {
-		return r.reportedEpoch(ctx, h, silent)
+		return h.Epoch, true, nil
 	}
 	epoch = epochOf(newest[0].ID)
 	if term == "" && h.Epoch > 0 && epoch >= h.Epoch {
@@ -221,46 +219,20 @@ func (r *Reader) begunEpoch(
 	return 0, false, nil
 }
 
-// reportedEpoch is begunEpoch without a log: a leader that describes itself reports passes of its
-// term. Of others, a drawn epoch and a heartbeat count: the log is empty only until a first term
-// has begun, within milliseconds.
-func (r *Reader) reportedEpoch(
-	ctx context.Context, h lease.Holder, silent bool,
-) (epoch uint64, logLost bool, err error) {
-	if silent {
-		return 0, false, nil
-	}
-	kind, err := r.client.Type(ctx, r.keys.Log()).Result()
-	if Refused(err) {
-		err = nil
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("inspect: type of the eviction log: %w", err)
-	}
-	if kind != "none" && kind != "stream" && kind != "" { // reported as damaged
-		return 0, false, nil
-	}
-	if r.single {
-		return h.Epoch, h.Epoch > 0, nil
-	}
-	said, err := r.Abouts(ctx, []string{h.Instance})
-	if err != nil {
-		return 0, false, err
-	}
-	about, describes := said[h.Instance]
-	if !describes {
-		return h.Epoch, h.Epoch > 0, nil
-	}
-	beats, err := r.heartbeats(ctx, []string{h.Instance})
-	if err != nil || !about.of(beats[h.Instance]) {
-		return 0, false, err
+// report decides about a leader without a log: one that describes itself reports passes of its term.
+// Of others, a drawn epoch and a heartbeat count: the log is empty only until a first term has begun,
+// within milliseconds.
+func (l *Leader) report(about About, describes, present bool, now time.Time) {
+	drawn := l.Epoch
+	if l.silent || describes {
+		l.Epoch = 0
 	}
 	for _, p := range about.Passes {
-		if p.Epoch == h.Epoch || h.Epoch == 0 {
-			epoch = max(epoch, p.Epoch)
+		if describes && present && !l.silent && (p.Epoch == drawn || drawn == 0) {
+			l.Epoch = max(l.Epoch, p.Epoch)
 		}
 	}
-	return epoch, epoch > 0, nil
+	l.LogLost, l.Since = l.Epoch > 0, began(l.Epoch, now)
 }
 
 func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {
@@ -276,15 +248,14 @@ func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (strin
 const countUpTo = 10 * pageSize
 
 // settle prefers the majority's settings: the last to tick may be the odd one out.
-func (w *Witness) settle(beats map[string]beat, abouts map[string]About) {
+func (w *Witness) settle(instances []Instance) {
 	var ttls, intervals []time.Duration
-	for id, b := range beats {
-		ttl, interval := b.settings(b.now, abouts[id])
-		if ttl > 0 {
-			ttls = append(ttls, ttl)
+	for _, in := range instances {
+		if in.ttl > 0 {
+			ttls = append(ttls, in.ttl)
 		}
-		if interval > 0 {
-			intervals = append(intervals, interval)
+		if in.interval > 0 {
+			intervals = append(intervals, in.interval)
 		}
 	}
 	if ttl := most(ttls); ttl > 0 && !near(ttl, w.TTL) {
@@ -335,13 +306,9 @@ func judgeable(owner string) bool {
 func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
 	s := sampled{counted: map[string]int{}, whole: true}
 	seen := map[string]bool{} // a scan may repeat entries
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
-		if wrongType(err) {
-			return s, nil
-		}
-		if Refused(err) { // doctor names the right; the rest is still of use
-			s.whole = false
+	for page, err := range guard.Fields(ctx, r.client, r.keys.Registry(), guard.Paging{}) {
+		if Refused(err) || wrongType(err) { // a right that doctor names, or damage; the rest is still of use
+			s.whole = wrongType(err)
 			return s, nil
 		}
 		if err != nil {
@@ -357,25 +324,36 @@ func (r *Reader) sample(ctx context.Context, upTo int) (sampled, error) {
 			}
 			seen[pair[0]] = true
 		}
-		cursor = page.Next
-		if len(seen) >= upTo && cursor != 0 {
-			s.whole = false
-			return s, nil
+		if s.whole = page.Next == 0 || len(seen) < upTo; !s.whole {
+			break
 		}
 	}
 	return s, nil
 }
 
-func (r *Reader) server(ctx context.Context) (Server, error) {
-	at, err := r.at(ctx)
-	if err != nil {
-		return Server{}, err
-	}
-	text, err := at.Info(ctx).Result()
-	if err != nil {
-		if Refused(err) {
-			return Server{}, nil
+// servers are those of the parts, each once.
+func servers(ctx context.Context, parts []*Reader) (all []Server, err error) {
+	for _, part := range parts {
+		at, err := part.at(ctx)
+		if err != nil {
+			return nil, err
 		}
+		i := slices.IndexFunc(all, func(s Server) bool { return s.at == at })
+		if i < 0 {
+			s, err := server(ctx, at)
+			if err != nil {
+				return nil, err
+			}
+			i, all = len(all), append(all, s)
+		}
+		all[i].of = append(all[i].of, part.number)
+	}
+	return all, nil
+}
+
+func server(ctx context.Context, at redis.UniversalClient) (Server, error) {
+	text, err := at.Info(ctx).Result()
+	if err != nil && !Refused(err) {
 		return Server{}, fmt.Errorf("inspect: INFO: %w", err)
 	}
 	info := map[string]string{}
@@ -388,7 +366,7 @@ func (r *Reader) server(ctx context.Context) (Server, error) {
 	return Server{
 		Version: cmp.Or(info["valkey_version"], info["redis_version"]),
 		Role:    info["role"], Policy: info["maxmemory_policy"],
-		MaxMemory: num("maxmemory"), Memory: num("used_memory"), Clients: num("connected_clients"), info: info,
+		MaxMemory: num("maxmemory"), Memory: num("used_memory"), Clients: num("connected_clients"), info: info, at: at,
 	}, nil
 }
 
@@ -416,13 +394,24 @@ func (s *Status) describe(in *Instance, a About) {
 			of.Leaders[i].Address = a.Address
 		}
 	}
-	ttl, interval := a.times()
-	if interval > 0 {
+	if ttl, interval := a.times(); interval > 0 {
 		in.Interval, in.TTL = span(interval), span(ttl)
 	}
-	if want := s.Witness.Interval; want > 0 && interval > 0 && interval != want && in.Differs == "" {
-		in.Differs = "interval " + Short(interval) + ", fleet " + Short(want)
+}
+
+// differs says how an instance differs from the fleet. When memory is full, heartbeats are only
+// prolonged, and their value is old.
+func (s *Status) differs(in Instance) string {
+	ttl, interval := s.Witness.TTL.Round(100*time.Millisecond), s.Witness.Interval
+	switch {
+	case len(in.SilentIn) > 0:
+		return silentIn + named(in.SilentIn)
+	case in.ttl > 0 && ttl > 0 && !near(in.ttl, ttl) && !s.Redis.full():
+		return "TTL " + Short(in.ttl) + ", fleet " + Short(ttl)
+	case in.interval > 0 && interval > 0 && in.interval != interval:
+		return "interval " + Short(in.interval) + ", fleet " + Short(interval)
 	}
+	return ""
 }
 
 // Unheld is how long nothing has been held.

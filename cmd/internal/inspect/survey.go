@@ -5,22 +5,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
-
-// survey assembles a status.
-type survey struct {
-	*Reader
-	parts  []*Reader
-	server Server
-	sweeps []Last
-	looks  []look
-}
 
 // glance is the part of a partition's state that decides about sweeping.
 type glance struct {
@@ -30,7 +23,7 @@ type glance struct {
 	heard   bool // lately
 	hold    *Hold
 	leader  *Leader
-	damaged []Damaged
+	damaged []damagedKey
 	refused error // why Redis refuses writes
 }
 
@@ -42,100 +35,96 @@ type look struct {
 	beatsAt   time.Time // by the server's clock
 	sampledAt time.Time
 	sampled
-	roster  []string
-	cut     int64
-	beats   map[string]Heartbeat
-	indexes map[string]index
-	doubts  map[string]Doubt
+	roster []string
+	cut    int64
+	beats  map[string]beating
+	doubts map[string]suspicion
 }
 
-type index struct {
-	size int64
-	bad  bool
-}
+// sampleEvery is how often owners on no roster are looked for.
+const sampleEvery = 10 * time.Second
 
-func newSurvey(r *Reader, parts []*Reader) *survey {
-	return &survey{Reader: r, parts: parts, looks: make([]look, len(parts))}
-}
-
-// read takes, in now, the server's clock of a single partition.
-func (s *survey) read(
-	ctx context.Context, to reached, now time.Time,
-	abouts func(ctx context.Context, ids []string) (map[string]About, error),
-) (Status, error) {
-	began := time.Now()
+func (w *Watch) read(ctx context.Context, to reached, servers []Server) (s Status, err error) {
 	var pause *janitor.Pause
 	var left time.Duration
-	var err error
 	if to.fleet {
-		if pause, left, err = s.pause(ctx); err != nil {
-			return Status{}, err
+		if pause, left, err = w.pause(ctx); err != nil {
+			return s, err
 		}
 	}
-	of := func(part *Reader) *look { return &s.looks[part.number] }
-	for k, part := range s.parts {
-		if !to.answers(part) {
-			s.looks[k] = look{unread: true}
+	for k := range w.looks {
+		if !slices.Contains(to.parts, to.all[k]) {
+			w.looks[k] = look{unread: true}
 		}
 	}
 	if _, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
-		l := of(part)
-		l.unread, l.now = false, now
-		if part.single { // others may have been waited for
-			l.now = to.nows[part.number].Add(time.Since(to.asked[part.number]))
-		}
-		if l.glance, err = part.glance(ctx, l.now, pause, left); err != nil {
+		l := &w.looks[part.number]
+		l.unread = false
+		if l.glance, err = part.glance(ctx, to.now(part), pause, left); err != nil {
 			return
 		}
 		if l.damaged, err = part.damaged(ctx, to.fleet); err != nil {
 			return
 		}
-		l.entries, err = part.client.HLen(ctx, part.keys.Registry()).Result()
-		if wrongType(err) {
-			err = nil
-		}
-		if err != nil {
+		if l.entries, err = part.client.HLen(ctx, part.keys.Registry()).Result(); unreadable(err) {
 			return struct{}{}, fmt.Errorf("inspect: size of the registry: %w", err)
 		}
-		if l.sampledAt.IsZero() || l.now.Sub(l.sampledAt).Abs() >= serverEvery {
+		if l.sampledAt.IsZero() || l.now.Sub(l.sampledAt).Abs() >= sampleEvery {
 			l.sampledAt = l.now
-			if l.sampled, err = part.sample(ctx, max(1, countUpTo/len(s.parts))); err != nil {
+			if l.sampled, err = part.sample(ctx, max(1, countUpTo/len(to.all))); err != nil {
 				return
 			}
 		}
 		l.roster, l.cut, err = part.roster(ctx)
 		return
 	}); err != nil {
-		return Status{}, err
+		return s, err
 	}
-	ids := s.ids()
+	known := map[string]bool{}
+	for _, l := range w.looks {
+		for id := range l.counted {
+			known[id] = true
+		}
+		for _, id := range l.roster {
+			known[id] = true
+		}
+	}
+	ids := slices.Sorted(maps.Keys(known))
+	asked := slices.Clone(ids)
+	for _, l := range w.looks {
+		if l.leader != nil && l.leader.unlogged {
+			asked = append(asked, l.leader.Instance)
+		}
+	}
 	if _, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (_ struct{}, err error) {
-		l := of(part)
-		// The TTL is computed from it, so add the time of the reads in between.
-		l.beatsAt = l.now.Add(time.Since(began))
-		if part.single {
-			l.beatsAt = to.nows[part.number].Add(time.Since(to.asked[part.number]))
-		}
-		if l.beats, err = part.heartbeats(ctx, ids); err != nil {
-			return
-		}
-		if l.indexes, err = part.indexes(ctx, ids); err != nil {
+		l := &w.looks[part.number]
+		l.beatsAt = to.now(part) // the TTL is computed from it
+		if l.beats, err = part.heartbeats(ctx, asked); err != nil {
 			return
 		}
 		l.doubts, err = part.doubts(ctx, l.witness, l.beatsAt, l.beats, ids)
 		return
 	}); err != nil {
-		return Status{}, err
+		return s, err
 	}
-	said := map[string]About{}
+	abouts := map[string]About{}
 	if to.fleet {
-		if said, err = abouts(ctx, ids); err != nil {
-			return Status{}, err
+		if abouts, err = w.Abouts(ctx, asked); err != nil {
+			return s, err
 		}
 	}
-	st := s.status(ids, said)
-	st.Unread = to.unread
-	return st, nil
+	for k, l := range w.looks {
+		if h := l.leader; h != nil && h.unlogged {
+			about, describes := abouts[h.Instance]
+			h.report(about, describes && k == 0 && len(w.looks) == 1, about.of(l.beats[h.Instance]), l.now)
+			if slices.ContainsFunc(l.damaged, func(d damagedKey) bool { return d.Key == to.all[k].keys.Log() }) {
+				h.Epoch, h.LogLost = 0, false
+			}
+		}
+	}
+	s = w.assemble(ids, abouts, servers)
+	s.Unread = to.unread
+	return s, nil
 }
 
 // neverWrites is a script that writes nothing, and that Redis refuses as it refuses writes.
@@ -171,52 +160,22 @@ func (r *Reader) glance(
 	return g, err
 }
 
-func (s *survey) ids() []string {
-	known := map[string]bool{}
-	for _, l := range s.looks {
-		for id := range l.counted {
-			known[id] = true
-		}
-		for _, id := range l.roster {
-			known[id] = true
+func (w *Watch) assemble(ids []string, abouts map[string]About, servers []Server) Status {
+	var worst *look
+	for k := range w.looks {
+		if l := &w.looks[k]; !l.unread && (worst == nil || l.worseThan(*worst)) {
+			worst = l
 		}
 	}
-	return slices.Sorted(maps.Keys(known))
-}
-
-func (r *Reader) indexes(ctx context.Context, ids []string) (map[string]index, error) {
-	all := make(map[string]index, len(ids))
-	if len(ids) == 0 {
-		return all, nil
-	}
-	p := r.client.Pipeline()
-	sizes := make([]*redis.IntCmd, len(ids))
-	for i, id := range ids {
-		sizes[i] = p.SCard(ctx, r.keys.Devices(id))
-	}
-	if err := exec(ctx, p, "the indexes"); err != nil {
-		return nil, err
-	}
-	for i, id := range ids {
-		all[id] = index{sizes[i].Val(), wrongType(sizes[i].Err())}
-	}
-	return all, nil
-}
-
-func (s *survey) status(ids []string, abouts map[string]About) Status {
-	worst := slices.IndexFunc(s.looks, func(l look) bool { return !l.unread })
-	for k := range s.looks {
-		if !s.looks[k].unread && s.looks[k].worseThan(s.looks[worst]) {
-			worst = k
-		}
-	}
-	w := s.looks[worst]
 	st := Status{
-		Now: w.now, Leader: s.looks[0].leader, Hold: w.hold, Witness: w.witness, Heard: w.heard,
-		Instances: []Instance{}, Sweeps: s.sweeps, Redis: s.server,
+		Now: worst.now, Leader: w.looks[0].leader, Hold: worst.hold, Witness: worst.witness, Heard: worst.heard,
+		Instances: []Instance{}, Sweeps: []Record{}, Redis: servers[0], servers: servers,
+	}
+	for _, sweep := range slices.Sorted(maps.Keys(w.last)) {
+		st.Sweeps = append(st.Sweeps, w.last[sweep])
 	}
 	st.Witness.Evicted = 0
-	for _, l := range s.looks {
+	for _, l := range w.looks {
 		if !l.unread {
 			st.parts = append(st.parts, l.glance)
 		}
@@ -227,34 +186,32 @@ func (s *survey) status(ids []string, abouts map[string]About) Status {
 		st.Cut = max(st.Cut, l.cut)
 	}
 	st.Unreadable = st.Unreadable[:min(len(st.Unreadable), mostUnreadable)]
-	if len(s.looks) > 1 {
-		st.Partitions = s.partitions(worst)
+	if len(w.looks) > 1 {
+		st.Partitions = w.partitions(worst.number)
 	}
-	all := make(map[string]beat, len(ids))
-	for _, id := range ids {
-		all[id] = s.beat(id)
-	}
-	st.Witness.settle(all, abouts)
-	var passes []janitor.Report // of all leaders
 	for _, id := range ids {
 		about, said := abouts[id]
-		in := s.instance(id, all[id], about, &st)
-		if said && about.of(all[id].Heartbeat) {
-			if !all[id].Alive { // somebody else may be there by now
+		in := w.instance(id, about)
+		if said && about.of(in.beat) {
+			if !in.beat.Alive { // somebody else may be there by now
 				about.Address = ""
 			}
 			st.describe(&in, about)
 			if st.Leads(id) != "" {
-				st.UnderWay, passes = append(st.UnderWay, about.UnderWay...), append(passes, about.Passes...)
+				st.UnderWay, st.Passes = append(st.UnderWay, about.UnderWay...), append(st.Passes, about.Passes...)
 			}
 		}
 		st.Instances = append(st.Instances, in)
 	}
+	st.Witness.settle(st.Instances)
+	for i := range st.Instances {
+		st.Instances[i].Differs = st.differs(st.Instances[i])
+	}
 	for _, in := range st.Instances {
 		st.denied(in.Knows)
 	}
-	if st.Passes = passes; st.Partitions != nil {
-		st.Passes = partition.Sum(passes)
+	if st.Partitions != nil {
+		st.Passes = partition.Sum(st.Passes)
 	}
 	if st.young() {
 		st.Hold.Young = true // also in st.parts
@@ -295,103 +252,72 @@ func (l look) worseThan(than look) bool {
 	return l.witness.Since.After(than.witness.Since)
 }
 
-func (s *survey) partitions(worst int) *Partitions {
-	p := &Partitions{Count: len(s.parts), Worst: worst, Leaders: []Leads{}}
-	leads := map[string][]int{}
-	holds := map[string]*PartitionHold{}
-	for k, l := range s.looks {
+func (w *Watch) partitions(worst int) *Partitions {
+	p := &Partitions{Count: len(w.looks), Worst: worst, Leaders: []Leads{}}
+	for k, l := range w.looks {
 		if l.unread {
 			p.Unread = append(p.Unread, k)
 			continue
 		}
-		if l.leader == nil {
-			p.Unled = append(p.Unled, k)
-		} else {
-			leads[l.leader.Instance] = append(leads[l.leader.Instance], k)
-		}
-		if !l.heard {
-			p.Unheard = append(p.Unheard, k)
-		}
-		if h := l.hold; h != nil && h.Reason != "paused" {
-			if holds[h.Reason] == nil {
-				holds[h.Reason] = &PartitionHold{Reason: h.Reason}
-			}
-			of := holds[h.Reason]
-			of.Partitions = append(of.Partitions, k)
-			if h.Until.After(of.Until) {
-				of.Until = h.Until
-			}
-		}
 		if l.entries > p.Most {
 			p.Largest, p.Most = k, l.entries
 		}
+		if l.leader == nil {
+			continue
+		}
+		i := slices.IndexFunc(p.Leaders, func(of Leads) bool { return of.Instance == l.leader.Instance })
+		if i < 0 {
+			i = len(p.Leaders)
+			p.Leaders = append(p.Leaders, Leads{Instance: l.leader.Instance})
+		}
+		p.Leaders[i].Partitions = append(p.Leaders[i].Partitions, k)
 	}
-	for _, id := range slices.Sorted(maps.Keys(leads)) {
-		p.Leaders = append(p.Leaders, Leads{Instance: id, Partitions: leads[id]})
-	}
-	for _, reason := range slices.Sorted(maps.Keys(holds)) {
-		p.Holds = append(p.Holds, *holds[reason])
-	}
+	slices.SortFunc(p.Leaders, func(a, b Leads) int { return strings.Compare(a.Instance, b.Instance) })
 	return p
 }
 
-type beat struct {
-	Heartbeat           // the first
-	now       time.Time // its server's clock
-	any       bool
-	oldest    time.Time     // last beat, at the oldest
-	least     time.Duration // life left; 0: never expires
-	silentIn  []int
-}
-
-func (s *survey) beat(id string) (b beat) {
-	timed := false
-	for k, l := range s.looks {
+func (w *Watch) instance(id string, about About) Instance {
+	in := Instance{ID: id}
+	counted, whole, sampled, rostered := int64(0), true, true, true
+	least := time.Duration(0)
+	for k := range w.looks {
+		l := &w.looks[k]
 		if l.unread {
 			continue
 		}
-		h, ok := l.beats[id]
-		if !ok || !h.Alive {
-			b.silentIn = append(b.silentIn, k)
-			continue
+		h := l.beats[id]
+		switch {
+		case !h.Alive:
+			in.SilentIn = append(in.SilentIn, k)
+		case !in.beat.Alive:
+			in.beat, in.LastBeat, in.Started, least = h, h.Beat, h.Boot, h.ExpiresIn
+			in.ttl, in.interval = h.settings(l.beatsAt, about)
+		default:
+			least = min(least, h.ExpiresIn)
+			if h.Beat.Before(in.LastBeat) {
+				in.LastBeat = h.Beat
+			}
 		}
-		if !b.any {
-			b.any, b.Heartbeat, b.now = true, h, l.beatsAt
-		}
-		if !timed || h.Beat.Before(b.oldest) {
-			b.oldest = h.Beat
-		}
-		if !timed || h.ExpiresIn < b.least {
-			b.least = h.ExpiresIn
-		}
-		timed = true
-	}
-	return b
-}
-
-func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
-	in := Instance{ID: id, Alive: b.any && len(b.silentIn) == 0, LastBeat: b.oldest, Started: b.Boot}
-	counted, whole, sampled := int64(0), true, true
-	rostered := true
-	for _, l := range s.looks {
-		if l.unread {
-			continue
-		}
-		index := l.indexes[id]
-		in.BadIndex = in.BadIndex || index.bad
-		in.Devices += index.size
-		if d, ok := l.doubts[id]; ok && !in.Alive && (in.Doubt == nil || d.Until.After(in.Doubt.Until)) {
+		in.BadIndex = in.BadIndex || h.badIndex
+		in.Devices += h.index
+		if d, ok := l.doubts[id]; ok && (in.Doubt == nil || d.Until.After(in.Doubt.Until)) {
 			in.Doubt = &d
 		}
 		in.left += int64(l.counted[id])
 		sampled = sampled && l.whole
-		if index.size == 0 {
+		if h.index == 0 {
 			counted += int64(l.counted[id])
 		}
-		whole = whole && (l.whole || index.size > 0)
+		whole = whole && (l.whole || h.index > 0)
 		if _, on := slices.BinarySearch(l.roster, id); !on {
 			rostered = false
 		}
+	}
+	if in.Alive = in.beat.Alive && len(in.SilentIn) == 0; in.Alive {
+		in.ExpiresIn = span(least)
+	}
+	if !in.beat.Alive {
+		in.SilentIn = nil
 	}
 	switch {
 	case in.Devices == 0 && !whole:
@@ -402,23 +328,98 @@ func (s *survey) instance(id string, b beat, about About, st *Status) Instance {
 	if !sampled {
 		in.left = -1
 	}
-	in.Old = b.any && (b.Boot.IsZero() || in.Alive && !rostered)
-	if in.Alive {
-		in.ExpiresIn = span(b.least)
-	}
-	if ttl, _ := b.settings(b.now, about); ttl > 0 {
-		in.TTL, in.life = span(ttl), float64(b.least)/float64(ttl)
-		want := st.Witness.TTL.Round(100 * time.Millisecond)
-		// When memory is full, heartbeats are only prolonged, and their value is old.
-		if want > 0 && !near(ttl, want) && !st.Redis.full() {
-			in.Differs = "TTL " + Short(ttl) + ", fleet " + Short(want)
+	in.Old = in.beat.Alive && (in.beat.Boot.IsZero() || in.Alive && !rostered)
+	if in.ttl > 0 {
+		in.TTL = span(in.ttl)
+		if in.Alive {
+			in.life = float64(least) / float64(in.ttl)
 		}
-	}
-	if b.any && len(b.silentIn) > 0 {
-		in.SilentIn, in.life = b.silentIn, 0
-		in.Differs = silentIn + named(b.silentIn)
 	}
 	return in
 }
 
 const silentIn = "no heartbeat in "
+
+// damagedKey is a key of the wrong type: somebody overwrote it, or uses the same name.
+type damagedKey struct {
+	Key  string `json:"key"`
+	Is   string `json:"is"`
+	Must string `json:"must_be"`
+
+	level   Level
+	follows string
+}
+
+func (r *Reader) types() []damagedKey {
+	k := r.keys
+	return []damagedKey{
+		{k.Registry(), "", "hash", Wrong, "no device can be registered or found, and nothing is swept"},
+		{k.Lease(), "", "string", Wrong, "nobody leads until contenders have set it aside, after one lease TTL"},
+		{k.Log(), "", "stream", Wrong, "nothing is swept until the next term sets it aside"},
+		{k.Roster(), "", "set", Warning, "the dead are found by the full scan alone"},
+		{k.Witness(), "", "hash", Warning, "the next tick sets it aside, and deletes wait for GRACE"},
+		{k.Contenders(), "", "set", Warning, "replicas do not see who else contends"},
+		{k.Timeline(), "", "stream", Warning, "nobody can see what happened"},
+		{k.Paused(), "", "string", Warning, "it still pauses sweeping"},
+	}
+}
+
+func (r *Reader) damaged(ctx context.Context, fleet bool) (found []damagedKey, err error) {
+	types := r.types()
+	if !fleet {
+		types = slices.DeleteFunc(types, func(t damagedKey) bool { return !strings.HasPrefix(t.Key, r.keys.Prefix) })
+	}
+	p := r.client.Pipeline()
+	kinds := make([]*redis.StatusCmd, len(types))
+	for i, t := range types {
+		kinds[i] = p.Type(ctx, t.Key)
+	}
+	if err := exec(ctx, p, "types of the keys"); err != nil && !Refused(err) {
+		return nil, err
+	}
+	for i, t := range types {
+		if t.Is = kinds[i].Val(); t.Is != "" && t.Is != "none" && t.Is != t.Must {
+			found = append(found, t)
+		}
+	}
+	return found, nil
+}
+
+// suspicion is why the entries of a silent owner are kept, although nothing is held.
+type suspicion struct {
+	Reason string    `json:"reason"` // the runbook's: most, refused
+	Until  time.Time `json:"until"`  // at the latest
+}
+
+// doubts judges the silent among ids as a leader does, by all records.
+func (r *Reader) doubts(
+	ctx context.Context, w Witness, now time.Time, beats map[string]beating, ids []string,
+) (map[string]suspicion, error) {
+	silent := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return beats[id].Alive })
+	if len(silent) == 0 {
+		return nil, nil
+	}
+	p := r.client.Pipeline()
+	refused, records := p.HGet(ctx, r.keys.Witness(), "refused_at"), p.HGetAll(ctx, r.keys.Beats())
+	if err := exec(ctx, p, "the owners' records"); err != nil {
+		return nil, err
+	}
+	refusedAt, _ := refused.Int64()
+	at, since := now.UnixMilli(), w.Since.UnixMilli()
+	fleet := doubt.Fleet{}
+	for id, text := range records.Val() {
+		if x := doubt.Parse(text); x.TTL > 0 {
+			fleet[id] = x
+		}
+	}
+	found := map[string]suspicion{}
+	for _, id := range silent {
+		x := fleet[id]
+		switch why := x.Verdict(at, since, refusedAt, fleet.Together(id, at, since)); {
+		case x.TTL == 0:
+		case why == doubt.Most, why == doubt.Refused:
+			found[id] = suspicion{string(why), time.UnixMilli(x.Ends(since, why))}
+		}
+	}
+	return found, nil
+}

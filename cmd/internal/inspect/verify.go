@@ -35,29 +35,11 @@ type OwnerCount struct {
 	NotEntries int    `json:"not_entries"`
 }
 
-// add counts an owner's, of one partition.
-func (v *Verification) add(o OwnerCount) {
-	v.Entries, v.NotIndexed, v.NotEntries = v.Entries+o.Entries, v.NotIndexed+o.NotIndexed, v.NotEntries+o.NotEntries
-	if !o.Alive {
-		v.Dead += o.Entries
-	}
-	i := slices.IndexFunc(v.Owners, func(of OwnerCount) bool { return of.Owner == o.Owner })
-	if i < 0 {
-		v.Owners = append(v.Owners, o)
-		return
-	}
-	of := &v.Owners[i]
-	of.Alive, of.Entries = of.Alive && o.Alive, of.Entries+o.Entries
-	of.NotIndexed, of.NotEntries = of.NotIndexed+o.NotIndexed, of.NotEntries+o.NotEntries
-}
-
 type verification struct {
 	owners     map[string]*OwnerCount
 	unreadable int
 	named      []string
 }
-
-func newVerification() *verification { return &verification{owners: map[string]*OwnerCount{}} }
 
 func (v *verification) of(owner string) *OwnerCount {
 	o := v.owners[owner]
@@ -71,25 +53,41 @@ func (v *verification) of(owner string) *OwnerCount {
 // Verify scans the whole registry and all indexes: about a microsecond of Redis' time per entry, in
 // pages of a thousand. Recent changes may count as inconsistent, and scans may repeat entries: run
 // it again before acting on small numbers. An owner counts as alive if it has a heartbeat in each
-// partition that has something of it. With an [UnreadError], all else was counted.
-func (r *Reader) Verify(ctx context.Context) (Verification, error) {
-	_, to, err := r.reachParts(ctx)
+// partition that has something of it; also are looked for wherever they are
+// named. With an error that is [Partial], all else was counted.
+func (r *Reader) Verify(ctx context.Context, also ...string) (Verification, error) {
+	to, err := r.reach(ctx)
 	if err != nil {
 		return Verification{}, err
 	}
 	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (*verification, error) {
-		return part.verify(ctx)
+		return part.verify(ctx, also)
 	})
 	if err != nil {
 		return Verification{}, err
 	}
 	all := Verification{Owners: []OwnerCount{}}
+	owners := map[string]*OwnerCount{}
 	for _, v := range found {
 		all.Entries, all.Unreadable = all.Entries+v.unreadable, all.Unreadable+v.unreadable
 		all.UnreadableEntries = append(all.UnreadableEntries, v.named...)
-		for _, o := range v.owners {
-			all.add(*o)
+		for id, o := range v.owners {
+			all.Entries, all.NotIndexed, all.NotEntries = all.Entries+o.Entries, all.NotIndexed+o.NotIndexed,
+				all.NotEntries+o.NotEntries
+			if !o.Alive {
+				all.Dead += o.Entries
+			}
+			of := owners[id]
+			if of == nil {
+				owners[id] = o
+				continue
+			}
+			of.Alive, of.Entries = of.Alive && o.Alive, of.Entries+o.Entries
+			of.NotIndexed, of.NotEntries = of.NotIndexed+o.NotIndexed, of.NotEntries+o.NotEntries
 		}
+	}
+	for _, o := range owners {
+		all.Owners = append(all.Owners, *o)
 	}
 	slices.SortFunc(all.Owners, func(a, b OwnerCount) int {
 		return cmp.Or(cmp.Compare(b.Entries, a.Entries), cmp.Compare(a.Owner, b.Owner))
@@ -97,23 +95,21 @@ func (r *Reader) Verify(ctx context.Context) (Verification, error) {
 	return all, to.err()
 }
 
-func (r *Reader) verify(ctx context.Context) (*verification, error) {
-	v := newVerification()
-	err := pages(func(cursor uint64) (uint64, error) {
-		page, err := guard.HScan(ctx, r.client, r.keys.Registry(), cursor, pageSize)
+func (r *Reader) verify(ctx context.Context, also []string) (*verification, error) {
+	v := &verification{owners: map[string]*OwnerCount{}}
+	for page, err := range guard.Fields(ctx, r.client, r.keys.Registry(), guard.Paging{}) {
 		if v.unreadable += page.Left; err == nil {
 			err = r.compare(ctx, page.Items, v)
 		}
-		return page.Next, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("inspect: scan the registry: %w", err)
+		if err != nil {
+			return nil, fmt.Errorf("inspect: scan the registry: %w", err)
+		}
 	}
 	roster, _, err := r.roster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range roster {
+	for _, id := range append(roster, also...) {
 		v.of(id)
 	}
 	beats, err := r.heartbeats(ctx, slices.Collect(maps.Keys(v.owners)))
@@ -121,7 +117,9 @@ func (r *Reader) verify(ctx context.Context) (*verification, error) {
 		return nil, err
 	}
 	for id, o := range v.owners {
-		o.Alive = beats[id].Alive
+		if o.Alive = beats[id].Alive; beats[id].badIndex {
+			o.NotEntries++
+		}
 		if err := r.compareIndex(ctx, o); err != nil {
 			return nil, err
 		}
@@ -129,20 +127,7 @@ func (r *Reader) verify(ctx context.Context) (*verification, error) {
 	return v, nil
 }
 
-func pages(read func(cursor uint64) (next uint64, err error)) error {
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		var err error
-		if cursor, err = read(cursor); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (r *Reader) compare(ctx context.Context, page []string, v *verification) error {
-	if len(page) == 0 {
-		return nil
-	}
 	p := r.client.Pipeline()
 	type asked struct {
 		owner  string
@@ -158,9 +143,6 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 		}
 		all = append(all, asked{pair[1], p.SMIsMember(ctx, r.keys.Devices(pair[1]), pair[0])})
 	}
-	if len(all) == 0 {
-		return nil
-	}
 	if err := exec(ctx, p, "the indexes"); err != nil {
 		return err
 	}
@@ -175,24 +157,62 @@ func (r *Reader) compare(ctx context.Context, page []string, v *verification) er
 }
 
 func (r *Reader) compareIndex(ctx context.Context, o *OwnerCount) error {
-	err := pages(func(cursor uint64) (uint64, error) {
-		page, next, err := r.client.SScan(ctx, r.keys.Devices(o.Owner), cursor, "", pageSize).Result()
-		if wrongType(err) {
-			return 0, nil
+	for page, err := range guard.Members(ctx, r.client, r.keys.Devices(o.Owner), guard.Paging{}) {
+		if wrongType(err) || err == nil && len(page.Items) == 0 {
+			continue
 		}
-		if err != nil || len(page) == 0 {
-			return next, err
+		var owners []any
+		if err == nil {
+			owners, err = r.client.HMGet(ctx, r.keys.Registry(), page.Items...).Result()
 		}
-		owners, err := r.client.HMGet(ctx, r.keys.Registry(), page...).Result()
+		if err != nil {
+			return fmt.Errorf("inspect: scan the index of %q: %w", o.Owner, err)
+		}
 		for _, owner := range owners {
 			if owner != o.Owner {
 				o.NotEntries++
 			}
 		}
-		return next, err
-	})
-	if err != nil {
-		return fmt.Errorf("inspect: scan the index of %q: %w", o.Owner, err)
 	}
 	return nil
+}
+
+// Held lists ids that an instance owns.
+type Held struct {
+	Instance string   `json:"instance"`
+	IDs      []string `json:"ids"`
+	// Next continues the list; "": it has ended.
+	Next string `json:"next,omitempty"`
+}
+
+// List returns about most ids that an instance holds, in no order, from where an earlier list
+// ended. It looks through the registry, and not the index.
+func (r *Reader) List(ctx context.Context, instance, after string, most int) (Held, error) {
+	h := Held{Instance: instance, IDs: []string{}}
+	parts, err := r.parts(ctx)
+	if err != nil {
+		return h, err
+	}
+	var k int
+	var cursor uint64
+	_, _ = fmt.Sscanf(after, "%d-%d", &k, &cursor) // "": from the beginning
+	for ; k >= 0 && k < len(parts); k++ {
+		for first := true; first || cursor != 0; first = false {
+			if len(h.IDs) >= most || ctx.Err() != nil {
+				h.Next = fmt.Sprintf("%d-%d", k, cursor)
+				return h, ctx.Err()
+			}
+			page, err := guard.HScan(ctx, parts[k].client, parts[k].keys.Registry(), cursor, pageSize)
+			if err != nil {
+				return h, fmt.Errorf("inspect: scan the registry: %w", err)
+			}
+			for i := 0; i+1 < len(page.Items); i += 2 {
+				if page.Items[i+1] == instance {
+					h.IDs = append(h.IDs, page.Items[i])
+				}
+			}
+			cursor = page.Next
+		}
+	}
+	return h, nil
 }

@@ -36,7 +36,7 @@ func (s *Status) except(yes bool, sentence string) (bool, string, error) {
 	if len(s.Unread) == 0 {
 		return yes, sentence, nil
 	}
-	away := strings.TrimPrefix((&UnreadError{Servers: s.Unread}).Error(), "inspect: ")
+	away := strings.TrimPrefix((&unreadError{Servers: s.Unread}).Error(), "inspect: ")
 	return false, away + "; of the rest: " + sentence, nil
 }
 
@@ -112,21 +112,11 @@ func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 		}
 		return s.except(false, id+" is dead, and not swept yet")
 	}
-	_, to, err := r.reachParts(ctx)
-	if err != nil {
-		return false, "", err
-	}
-	v, err := r.Verify(ctx)
+	v, err := r.Verify(ctx, id)
 	if err != nil && !Partial(err) {
 		return false, "", err
 	}
-	indexes, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) (int64, error) {
-		return part.client.Exists(ctx, part.keys.Devices(id)).Result()
-	})
-	if err != nil {
-		return false, "", fmt.Errorf("inspect: look for an index: %w", err)
-	}
-	if slices.Max(indexes) > 0 || slices.ContainsFunc(v.Owners, func(o OwnerCount) bool { return o.Owner == id }) {
+	if slices.ContainsFunc(v.Owners, func(o OwnerCount) bool { return o.Owner == id && o.Entries+o.NotEntries > 0 }) {
 		return s.except(false, fmt.Sprintf("%s is dead, and entries or an index of it are left", id))
 	}
 	return s.except(true, "nothing is left of "+id)
@@ -142,5 +132,5 @@ func (r *Reader) Owner(ctx context.Context, id string) (known, alive bool, err e
 			return true, in.Alive || len(in.SilentIn) > 0, err
 		}
 	}
-	return err == nil && slices.ContainsFunc(w.survey.looks, func(l look) bool { return !l.whole }), false, err
+	return err == nil && slices.ContainsFunc(w.looks, func(l look) bool { return !l.whole }), false, err
 }

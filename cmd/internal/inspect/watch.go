@@ -3,36 +3,24 @@ package inspect
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
-const (
-	serverEvery = 10 * time.Second // INFO, a sample of the registry
-	aboutEvery  = 10 * time.Second // the leader's is read each time
-	aboutTries  = 3                // if it has none
-)
-
-// Watch reads one fleet repeatedly: rarely what seldom changes, and of the logs only new records.
-// It is for one goroutine at a time.
+// Watch reads one fleet repeatedly: of the registry rarely a sample, and of the logs only new
+// records. It is for one goroutine at a time.
 type Watch struct {
 	*Reader
-	survey   *survey
-	hour     []timeline.Minute
-	serverAt time.Time
-	known    map[string]About
-	asked    map[string]int // tries since askedAt
-	askedAt  time.Time
+	looks []look
 
 	back time.Duration
 	most int
 
 	logs   []string // newest ids, by partition
 	stream string
-	last   map[string]Last
+	last   map[string]Record
 	events []timeline.Event
 	untold error // the rest is true, and doctor reports it
 	paused *timeline.Event
@@ -40,99 +28,69 @@ type Watch struct {
 
 // Watch returns a Watch that has read nothing yet.
 func (r *Reader) Watch() *Watch {
-	w := &Watch{Reader: r, back: Hour, most: mostEvents}
+	w := &Watch{Reader: r, back: hourBack, most: mostEvents}
 	w.forget()
 	return w
 }
 
 func (w *Watch) forget() {
-	w.logs, w.stream, w.last, w.events = nil, "0-0", map[string]Last{}, nil
+	w.logs, w.stream, w.last, w.events = make([]string, len(w.looks)), "0-0", map[string]Record{}, nil
 	w.paused = nil
 }
 
-// Status is Reader.Status, but its values of the server, and of owners on no roster, may be ten
-// seconds old. Several partitions may take a few calls.
+// Status is Reader.Status, but its owners on no roster may be ten seconds old. Several partitions may
+// take a few calls.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
-	parts, to, err := w.reachParts(ctx)
+	to, err := w.reach(ctx)
 	if err != nil {
 		return Status{}, err
 	}
-	var now time.Time
-	if len(parts) > 1 {
-		now = to.nows[to.parts[0].number]
-	} else if now, err = w.now(ctx); err != nil {
-		return Status{}, err
-	}
-	if w.survey == nil || len(w.survey.parts) != len(parts) {
-		w.survey, w.serverAt = newSurvey(w.Reader, parts), time.Time{}
+	return w.status(ctx, to)
+}
+
+func (w *Watch) status(ctx context.Context, to reached) (Status, error) {
+	if len(w.looks) != len(to.all) {
+		w.looks = make([]look, len(to.all))
 		w.forget()
 	}
-	if now.Sub(w.serverAt).Abs() >= serverEvery {
-		if w.survey.server, err = to.parts[0].server(ctx); err != nil {
-			return Status{}, err
-		}
-		w.serverAt = now
-		w.hour, err = timeline.ReadMinutes(ctx, w.client, w.keys.Minutes(), now)
-		if err != nil && !answered(err) && len(parts) == 1 { // the right is missing, or a key of another type
+	now := to.now(to.parts[0])
+	servers, err := servers(ctx, to.parts)
+	if err != nil {
+		return Status{}, err
+	}
+	var hour []timeline.Minute
+	if to.fleet {
+		hour, err = timeline.ReadMinutes(ctx, w.client, w.keys.Minutes(), now)
+		if err != nil && !answered(err) { // the right is missing, or a key of another type
 			return Status{}, err
 		}
 	}
 	if err := w.readLogs(ctx, to, now); err != nil {
 		return Status{}, err
 	}
-	w.survey.sweeps = []Last{}
-	for _, sweep := range slices.Sorted(maps.Keys(w.last)) {
-		w.survey.sweeps = append(w.survey.sweeps, w.last[sweep])
-	}
-	if now.Sub(w.askedAt).Abs() >= aboutEvery {
-		w.known, w.asked, w.askedAt = map[string]About{}, map[string]int{}, now
-	}
-	s, err := w.survey.read(ctx, to, now, w.aboutsSeldom)
+	s, err := w.read(ctx, to, servers)
 	if err != nil {
 		return s, err
 	}
-	s.Losses, s.overwritten = w.losses(now, s.Instances), w.overwritten(len(parts))
-	s.hour, s.taken = w.hour, map[string]int{}
+	s.Losses, s.overwritten = w.losses(now, s.Instances), w.overwritten(len(to.all))
+	s.hour, s.taken = hour, map[string]int{}
 	for _, e := range w.events {
 		switch ago := now.Sub(e.At); {
 		case e.Kind != timeline.Eviction:
-		case e.Sweep == "owners" || e.Sweep == "registry": // others delete no entries
-			if s.gone += e.Count; ago <= Lately {
+		case isEntries(e.Sweep): // others delete no entries
+			if s.gone += e.Count; ago <= lately {
 				s.evicted += e.Count
 			}
-		case e.Instance == "" && ago <= Lately:
+		case e.Instance == "" && ago <= lately:
 			s.taken[e.Sweep] += e.Count
 		}
 	}
-	for k, l := range w.survey.looks {
-		if l.leader == nil {
-			continue
-		}
-		delete(w.asked, l.leader.Instance)
-		if l.leader.Epoch > 0 && k < len(w.logs) && epochOf(w.logs[k]) > l.leader.Epoch {
+	for k, l := range w.looks {
+		if l.leader != nil && l.leader.Epoch > 0 && epochOf(w.logs[k]) > l.leader.Epoch {
 			w.forget() // lost with the epochs, it restarts with lower ones
 		}
 	}
 	return s, nil
-}
-
-func (w *Watch) aboutsSeldom(ctx context.Context, ids []string) (map[string]About, error) {
-	var ask []string
-	for _, id := range ids {
-		if _, said := w.known[id]; w.asked[id] == 0 || !said && w.asked[id] < aboutTries {
-			ask = append(ask, id)
-		}
-	}
-	said, err := w.Abouts(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ask {
-		delete(w.known, id)
-		w.asked[id]++
-	}
-	maps.Copy(w.known, said)
-	return w.known, nil
 }
 
 // Timeline returns the last hour's events, oldest first, as of the last Status.
@@ -150,16 +108,16 @@ func (w *Watch) Timeline() []timeline.Event {
 const headsPage, logMost, logLeast = timeline.HeadsPage, 20 * headsPage, 2 * headsPage
 
 func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
-	parts := w.survey.parts
-	if w.logs == nil {
-		w.logs = make([]string, len(parts))
-	}
 	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) ([]Record, error) {
 		after, most := w.logs[part.number], logMost
 		if after == "" {
-			most = max(1, logMost*w.most/mostEvents/len(parts))
+			most = max(1, logMost*w.most/mostEvents/len(to.all))
 		}
-		return part.read(ctx, after, now, w.back, most)
+		n := 0
+		return part.read(ctx, after, now, headsPage, func(rec Record) bool {
+			n++
+			return n >= most || after == "" && n >= logLeast && now.Sub(rec.At) > w.back
+		})
 	})
 	if err != nil {
 		return err
@@ -177,7 +135,7 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 		}
 	}
 	records := slices.Concat(found...)
-	if len(parts) > 1 {
+	if len(to.all) > 1 {
 		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
 	}
 	for _, rec := range records {
@@ -201,31 +159,9 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	return nil
 }
 
-// read returns the records after an id, or, without one, at least logLeast and those since then;
-// the oldest first.
-func (r *Reader) read(
-	ctx context.Context, after string, now time.Time, back time.Duration, most int,
-) (records []Record, err error) {
-	for rec, err := range r.walk(ctx, after, now, headsPage) {
-		if err != nil {
-			return nil, err
-		}
-		if after == "" && len(records) >= logLeast && now.Sub(rec.At) > back {
-			break
-		}
-		if records = append(records, rec); len(records) >= most {
-			break
-		}
-	}
-	if after == "" {
-		slices.Reverse(records)
-	}
-	return records, nil
-}
-
 func (w *Watch) recorded(rec Record, now time.Time) {
 	if rec.Count > 0 {
-		w.last[rec.Sweep] = Last{rec.Sweep, rec.At, rec.Epoch, rec.Leader, rec.Owner, rec.Count}
+		w.last[rec.Sweep] = rec
 	}
 	e := timeline.Event{ID: rec.ID, At: rec.At, By: rec.Leader, Epoch: rec.Epoch}
 	if rec.Partition != nil { // another may have the same id
@@ -258,7 +194,7 @@ const oneEviction = 5 * time.Minute
 
 // Another leader may have reported an event already.
 func (w *Watch) happened(e timeline.Event, now time.Time) {
-	known, several := false, len(w.survey.parts) > 1
+	known, several := false, len(w.looks) > 1
 	for _, o := range slices.Backward(w.events) {
 		same := e.Instance != "" && o.Instance == e.Instance && o.Kind != timeline.Eviction
 		if e.Instance == "" {

@@ -17,6 +17,7 @@ import (
 type logged struct {
 	t *testing.T
 	*redis.Client
+	r    *Reader
 	keys guard.Layout
 	now  time.Time
 }
@@ -24,7 +25,37 @@ type logged struct {
 func setup(t *testing.T, w redistest.World) *logged {
 	now, err := w.Client.Time(t.Context()).Result()
 	require.NoError(t, err)
-	return &logged{t: t, Client: w.Client, keys: guard.Layout{Prefix: w.Prefix}, now: now}
+	r := New(w.Client, guard.Layout{Prefix: w.Prefix})
+	return &logged{t: t, Client: w.Client, r: r, keys: r.keys, now: now}
+}
+
+func (l *logged) status() Status {
+	l.t.Helper()
+	s, err := l.r.Status(l.t.Context())
+	require.NoError(l.t, err)
+	return s
+}
+
+func (l *logged) doctor() Diagnosis {
+	l.t.Helper()
+	d, err := l.r.Doctor(l.t.Context(), 0)
+	require.NoError(l.t, err)
+	return d
+}
+
+func (l *logged) led() (bool, string) {
+	l.t.Helper()
+	led, sentence, err := l.r.Led(l.t.Context())
+	require.NoError(l.t, err)
+	return led, sentence
+}
+
+// watched returns the timeline of one reading.
+func (l *logged) watched(w *Watch) []timeline.Event {
+	l.t.Helper()
+	_, err := w.Status(l.t.Context())
+	require.NoError(l.t, err)
+	return w.Timeline()
 }
 
 // term returns the epoch of a term that began then.
@@ -65,15 +96,14 @@ func TestASlowReadingMakesNobodyDiffer(t *testing.T) {
 	require.NoError(t, l.SAdd(ctx, l.keys.Roster(), "one").Err())
 	require.NoError(t, l.HSet(ctx, l.keys.Witness(), "since", l.now.UnixMilli(), "last", l.now.UnixMilli(),
 		"gap", 5_000, "grace", 22_000).Err())
-	l.AddHook(afterwards(func(cmd redis.Cmder) {
+	l.AddHook(after(func(cmd redis.Cmder) {
 		if cmd.Name() == "hlen" {
 			time.Sleep(1500 * time.Millisecond) // more than the tolerance for a heartbeat's TTL
 		}
 	}))
 	beat := fmt.Sprintf("%d/%d0000000000", l.now.UnixMilli(), l.now.UnixMicro())
 	require.NoError(t, l.Set(ctx, l.keys.Heartbeat("one"), beat, 20*time.Second).Err())
-	s, err := New(l.Client, l.keys).Status(ctx)
-	require.NoError(t, err)
+	s := l.status()
 	require.Equal(t, 20*time.Second, s.Witness.TTL)
 	require.Len(t, s.Instances, 1)
 	require.True(t, s.Instances[0].Alive)
@@ -106,25 +136,27 @@ func TestATimelineHasTheLastHourOnceHoweverManyLeadersTellIt(t *testing.T) {
 		l.happened(timeline.Event{Kind: timeline.Pause, Who: "ann", Why: "upgrade", At: at(18 * time.Minute),
 			Until: at(8 * time.Minute)})
 
-		watch := New(l.Client, l.keys).Watch()
+		watch := l.r.Watch()
 		s, err := watch.Status(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{
 			"death seven 0", "eviction seven 3", "term one 0", "death six 0", "hold gap 0", "hold_over gap 0",
 			"eviction seven 544", "pause  0", "resume  0",
 		}, lines(watch.Timeline()))
-		for _, e := range watch.Timeline() {
+		told := watch.Timeline()
+		for _, e := range told {
 			require.NotEmpty(t, e.Sentence, e.Kind)
 		}
+		require.Equal(t, "seven fell silent", told[0].Sentence)
+		require.Equal(t, "six fell silent before this term", told[3].Sentence, "since when is unknown")
 		require.Len(t, s.Sweeps, 2, "also what was evicted before the last hour")
 		require.Equal(t, 44, s.Sweeps[0].Count)
 
 		l.evicted(term, 4, 18*time.Minute, "seven", "owners", 6)
 		l.happened(timeline.Event{Kind: timeline.Alive, Instance: "seven"})
-		_, err = watch.Status(t.Context())
-		require.NoError(t, err)
-		require.Len(t, watch.Timeline(), 10)
-		require.Subset(t, lines(watch.Timeline()), []string{"eviction seven 550", "alive seven 0"})
+		told = l.watched(watch)
+		require.Len(t, told, 10)
+		require.Subset(t, lines(told), []string{"eviction seven 550", "alive seven 0"})
 	})
 }
 
@@ -134,11 +166,9 @@ func TestATermThatBeginsWhileTheLogIsReadIsToldOnce(t *testing.T) {
 		l := setup(t, w)
 		epoch := l.term(-2 * time.Second) // after the clock that was read before
 		l.record(fmt.Sprintf("%d-0", epoch), "leader", "one", "term", "one/x")
-		watch := New(l.Client, l.keys).Watch()
+		watch := l.r.Watch()
 		for range 2 {
-			_, err := watch.Status(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, []string{"term one 0"}, lines(watch.Timeline()))
+			require.Equal(t, []string{"term one 0"}, lines(l.watched(watch)))
 		}
 	})
 }
@@ -148,11 +178,9 @@ func TestATermThatIsOlderThanAnHourAndALogThatBeganAnewAreRead(t *testing.T) {
 		t.Parallel()
 		l := setup(t, w)
 		days := l.term(72 * time.Hour)
-		watch := New(l.Client, l.keys).Watch()
+		watch := l.r.Watch()
 		look := func() []string {
-			_, err := watch.Status(t.Context())
-			require.NoError(t, err)
-			return lines(watch.Timeline())
+			return lines(l.watched(watch))
 		}
 		require.Empty(t, look(), "there is no log yet")
 		l.record(fmt.Sprintf("%d-0", days), "leader", "one", "term", "one/x")

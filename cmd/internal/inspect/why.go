@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,7 +35,7 @@ func (r *Reader) partOf(ctx context.Context, s Status, id string) (*Reader, Stat
 	}
 	k := guard.PartitionOf(id, len(parts))
 	if s.lacks(k) {
-		return nil, s, &UnreadError{s.Unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, k)}
+		return nil, s, &unreadError{s.Unread, fmt.Sprintf("%s is of partition %d, which cannot be read: ", id, k)}
 	}
 	s.parts = slices.DeleteFunc(slices.Clone(s.glances()), func(g glance) bool { return g.number != k })
 	if len(s.parts) == 0 { // the fleet was divided meanwhile
@@ -84,7 +85,7 @@ func (s *Status) refusing() string {
 
 // lacks reports whether a partition cannot be read.
 func (s *Status) lacks(k int) bool {
-	return slices.ContainsFunc(s.Unread, func(u Unread) bool { return slices.Contains(u.Partitions, k) })
+	return slices.ContainsFunc(s.Unread, func(u unreadServer) bool { return slices.Contains(u.Partitions, k) })
 }
 
 func (r *Reader) find(ctx context.Context, imei string) (f Found, there bool, err error) {
@@ -140,13 +141,12 @@ type Why struct {
 	Records   []Record       `json:"records"`
 	Marks     []orphan.Mark  `json:"marks,omitempty"`
 	Bin       *orphan.Binned `json:"bin,omitempty"`
-	Unread    []Unread       `json:"unread,omitempty"`
+	Unread    []unreadServer `json:"unread,omitempty"`
 }
 
 // Why explains why a device's entry, or a key that a rule sweeps, exists or not, in a fleet of this
 // status. It reads what it has not read yet of its partition's eviction log. If a server of a Redis
-// Cluster does not answer, the error is an [UnreadError] if the entry would be there, and nil
-// otherwise.
+// Cluster does not answer, the error is [Partial] if the entry would be there, and nil otherwise.
 func (r *Reader) Why(ctx context.Context, s Status, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}, Unread: s.Unread}
 	fleet := r
@@ -223,7 +223,7 @@ func reach(oldest, now time.Time) string {
 // After reconnected the device may have come back and left again, without a trace in the log.
 const reconnected = time.Minute
 
-func evicted(rec Record, owner Heartbeat, now time.Time) string {
+func evicted(rec Record, owner beating, now time.Time) string {
 	text := fmt.Sprintf("evicted %s at %s by %s in term %d", Ago(now.Sub(rec.At)),
 		rec.At.UTC().Format("2006-01-02 15:04:05Z"), rec.Leader, rec.Epoch)
 	if rec.Owner == "" {
@@ -271,4 +271,44 @@ func (f *Finding) fate(because, unless string) (Verdict, string, error) {
 		return Kept, fmt.Sprintf("kept: %s. But nothing is swept: %s", because, f.Text()), nil
 	}
 	return WillGo, fmt.Sprintf("will go once sweeping goes on, %s: %s. Now nothing is swept: %s", unless, because, f.Text()), nil
+}
+
+const faultsKey = "telemetry:teltonika:faults"
+
+// longestFault exceeds what gateways store.
+const longestFault = 4096
+
+// Fault is what a device last sent wrong.
+type Fault struct {
+	At    time.Time `json:"at"`
+	Kind  string    `json:"kind"`
+	Error string    `json:"error"`
+	Bytes string    `json:"bytes"` // hex of the frame's beginning
+	Peer  string    `json:"peer"`
+}
+
+// unknown ends a sentence if the key is on a server of a Redis Cluster that does not answer.
+func (r *Reader) fault(ctx context.Context, imei string) (f *Fault, unknown string, err error) {
+	within, cancel := briefly(ctx, r.single)
+	defer cancel()
+	text, err := r.client.HGet(within, faultsKey, imei).Bytes()
+	var refused redis.Error // redis.Nil is one too
+	switch {
+	case errors.As(err, &refused):
+		return nil, "", nil
+	case err != nil && r.single && ctx.Err() == nil:
+		return nil, "; what it last sent wrong is unknown: " + faultsKey + " cannot be read (" + cause(err) + ")",
+			nil
+	case err != nil:
+		return nil, "", fmt.Errorf("inspect: read the fault: %w", err)
+	}
+	var stored struct {
+		Fault
+		At int64 `json:"at"`
+	}
+	if len(text) > longestFault || json.Unmarshal(text, &stored) != nil {
+		return nil, "", nil
+	}
+	stored.Fault.At = time.UnixMilli(stored.At)
+	return &stored.Fault, "", nil
 }
