@@ -96,7 +96,7 @@ func TestTablesThatAreThereKeepTheirColumnsAndGetWhatIsMissing(t *testing.T) {
 // page is a block of SQL of the page for operators.
 func page(t *testing.T, with string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/availability-postgres.md")
+	text, err := os.ReadFile("../../docs/availability.md")
 	require.NoError(t, err)
 	for _, part := range strings.Split(string(text), "```sql\n")[1:] {
 		if block, _, _ := strings.Cut(part, "```"); strings.Contains(block, with) {

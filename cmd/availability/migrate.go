@@ -18,7 +18,7 @@ func migrate() *cli.Command {
 		Name: "availability migrate",
 		About: `availability migrate makes what the database lacks, and ends. Replicas with MIGRATE=off
 start only when that is done. The role needs the rights to create in the schema, and
-to own the tables that lack something. What it locks: docs/availability-postgres.md.
+to own the tables that lack something. What it locks: docs/availability.md.
 It corrects states that do not match the tables, and lists how rows may change without
 a trigger.`,
 		Settings: []cli.Setting{

@@ -28,6 +28,6 @@ func TestRulesOnPagesAreRules(t *testing.T) {
 			require.NoError(t, rules.Validate(parsed, guard.Layout{Prefix: "{cleanup}:"}), name)
 		}
 	}
-	require.Equal(t, 3, found["docs/your-own-backend.md"])
+	require.Equal(t, 3, found["docs/orphans.md"])
 	require.Equal(t, 1, found["docs/orphan-rules.md"])
 }
