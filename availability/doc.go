@@ -17,24 +17,51 @@
 //     takes a version. State rows are never deleted.
 //  2. The version is the order. One script applies states to Redis, each only if its version is
 //     newer. Writers commit in Postgres first and apply right after, best effort.
-//  3. A feed repairs within a second what was missed: it returns rows whose transaction it has
-//     not seen, and waits for nobody. One replica reads it for all, by a lease of three seconds,
-//     and notes in Redis how recent all is. While nobody does, reads ask Postgres first. Anything
-//     that ends its connection starts another life of Postgres: everything is repaired and
-//     compared. If Redis is ahead because commits were lost, the feed and each writer that notices
-//     outbid it. Reconciliation compares both sides now and then, and counts drift.
+//  3. The feed returns rows whose transaction it has not seen, and waits for nobody. Anything that
+//     ends its connection starts another life of Postgres: everything is repaired and compared. If
+//     Redis is ahead because commits were lost, the feed and each writer that notices outbid it.
 //  4. Whole or not: `mitras:seeded` exists only after a complete seed during which the feeding
 //     replica's last mark stayed in Redis. A mark that is not the last one, another run id or
-//     replication id, begin another life of Redis: everything is compared. Without `mitras:seeded`
-//     every read falls back to Postgres.
-//  5. A heartbeat is never invented. Judging starts only once the engine's witness has listened
-//     for stale_after, and heartbeats have been required that long. Nobody is judged unless
-//     stale_after is longer than the pause between two heartbeats.
-//  6. Auto-offline is a sweep of package janitor: one transaction, conditional on the version,
-//     flips those whom Redis finds silent, and the guard judges them once more right before its
-//     commit. Nothing is noted in Redis: a heartbeat accepted after that reverses the flip.
-//  7. Accepting a session is a conditional statement under the row lock: overbooking is
+//     replication id, begin another life of Redis: everything is compared.
+//  5. A heartbeat is never invented. Silence counts only once the janitor's witness has listened
+//     for stale_after, heartbeats have been required that long, and stale_after is longer than the
+//     pause between two of them.
+//  6. Accepting a session is a conditional statement under the row lock: overbooking is
 //     impossible. A session keeps its place while its customer pays for more time.
+//
+// # From a ping to a read
+//
+//	Mirror.Heartbeat         heartbeat.lua: refuses who is deactivated, or offline in a whole mirror;
+//	                         otherwise SET mitra:heartbeat:{id}, by the server's clock
+//	Mirror.askBehind         while Redis may lack commits, the source refuses, not Redis
+//	Mirror.HeartbeatAtSource the caller's way if Redis does not answer: Source.Beat, then the feed
+//	Mirror.mirrorHeartbeats  each HeartbeatInterval the leader copies them (beats.lua) to the source
+//
+// Meanwhile every replica looks at each Tick, and one feeds Redis for all:
+//
+//	Mirror.follow, feed.look feed.turn: feed.lua has the lease, and how recent all is (feed.heard)
+//	feed.read                Source.Feed; reconciliation.deliver, Mirror.apply: apply.lua
+//	feed.seed                compares everything, if the mirror is not whole; then `mitras:seeded`
+//
+// Somebody reads:
+//
+//	Mirror.FindAvailable     or Status, Reachable: Mirror.Settings, then read
+//	Mirror.stale, judges     whether silence counts, as far as settings decide
+//	Mirror.scanAvailable     findpage.lua, or statusHere: status.lua. Without `mitras:seeded` both
+//	                         refuse. listened (witness.lua): whether Redis was heard for stale_after.
+//	                         heard (heard.lua): the ping; before now - stale_after it is silence
+//	Mirror.behind            if Redis may lack commits, Mirror.askBehind: the source wins
+//	Mirror.fallback          if Redis does not answer: Source.Available, after Mirror.cutoff
+//	Answer.From              where the answer came from
+//
+// One who stays silent goes offline, by the leader's sweep:
+//
+//	offline.pass             checkPass, readSettings, Pass.CheckHeld, checkNotes: silence counts
+//	offlinePass.find         beats.lua, with the same heard and listened
+//	offlinePass.wave         most fell at once: a hold, once
+//	offlinePass.flip         Source.AutoOffline: one transaction, conditional on the versions
+//	offlinePass.confirm      before its commit: Pass.Delete, guard.lua and condemn.lua judge all again
+//	Mirror.revive            a ping accepted after that reverses it: Source.Revive
 //
 // # What is not guaranteed
 //

@@ -13,51 +13,43 @@
 //
 // # From a registration to its sweep
 //
-// A device connects, and its replica registers its IMEI:
+//	registry.Registry.Register  a device connects: its claim goes into the table of this replica
+//	registry.Registry.write     a batch. register.lua writes in one step: the entry, into the hash
+//	                            connections:registry, the IMEI, into the owner's index, the owner,
+//	                            into the roster, its heartbeat (PX TTL), and its record, into
+//	                            janitor:beats. beat.lua renews the last two each INTERVAL.
 //
-//	registry.Registry.Register   the claim; register.lua writes, in one step, the entry into the hash
-//	                             connections:registry, the IMEI into the owner's index, the owner
-//	                             into the roster, its heartbeat (PX TTL), and its record into
-//	                             janitor:beats. beat.lua renews both each INTERVAL.
+// The replica dies: its heartbeat expires, its record stays. All others run, all the time:
 //
-// Each replica runs a Janitor, which contends and listens, whether it leads or not:
+//	Janitor.Run, listenOnce     tick.lua: the witness notes that Redis was awake, and the same server
+//	lease.Elector.Run           contends for the lease, and calls Janitor.lead for a term
 //
-//	Janitor.Run                  runs these two
-//	lease.Elector.Run            the contender: takes the lease (redsync, on this one server), renews
-//	                             it, and calls Janitor.lead for a term
-//	Janitor.listen               ticks the witness: Redis was awake, and the same server
+// The leader opens its term, and runs a loop for each sweep:
 //
-// One server, not a quorum, is right here: what the lease guards lies on that same server. If the
-// server is gone, so is all that a second leader could delete; and a second leader deletes nothing
-// wrong, since guard.lua compares the lease's token, and the log's rising ids, in the step that
-// deletes. The lease only saves work.
+//	termState.open              open.lua writes the term's record into the log; a first reading
+//	loop.run, termState.pass    a pass, on the sweep's interval or on request: Pass.run, Sweeper.Run
 //
-// The replica dies: its heartbeat expires, its record stays. The leader, in its term:
+// The quick way, each second, finds the IMEI by its owner (quickway.go):
 //
-//	Janitor.lead                 termState.open writes the term's record into the log, and reads once
-//	loop.run, termState.pass     a pass of each sweep, on its interval or on request
+//	quickWay.find, owners.read  guard.Guard.Read: all records and the roster, by reading.lua
+//	Janitor.heartbeats          PTTL, of owners that look silent or write no records
+//	owners.verdict              doubt.Record.Verdict: silent for its TTL, and nothing else explains it
+//	Pass.CheckHeld              nothing holds sweeping, and nobody paused it
+//	quickWay.sweep              guard.Members: the dead owner's index, SSCAN page by page
 //
-// finds the IMEI in one of two ways. The quick way, each second (quickway.go):
+// The full scan, if it can find something (due.why), finds the owner by the IMEI (fullscan.go):
 //
-//	quickWay.Run, Pass.roster    owners.read: all records and the roster, one script (guard.Read)
-//	guard.Members                the dead owner's index, SSCAN page by page
-//
-// The full scan, for entries without an index (fullscan.go):
-//
-//	fullScan.Run                 scan.walk: HSCAN of connections:registry, page by page
-//	Pass.Liveness                the owners of a page. Who has a fresh record lives; for the others
-//	                             Janitor.heartbeats asks, at most Config.ExistsConcurrency requests
-//	                             at a time, 16 heartbeats each
+//	fullScan.Run, scan.walk     guard.Fields: connections:registry, HSCAN page by page
+//	scan.page, Pass.Liveness    the same verdicts, on the owners of a page: owners.judged
 //
 // Either way:
 //
-//	owners.verdict               doubt.Record.Verdict: silent for its TTL, and nothing speaks against
-//	batcher.add, Pass.Delete     a batch of one owner's IMEIs
-//	reaper.reap, owners.evidence one batch at a time, with the record that the leader has read
-//	guard.Do                     guard.lua judges again, and evict.lua deletes each entry that still
-//	                             names the owner, in the same atomic step as the log's record
-//	ledger.answered              counts it, once
-//	Pass.forget                  the quick way's end: the owner leaves the roster, its index goes
+//	batcher.add, Pass.Delete    a batch of one owner's IMEIs
+//	reaper.reap                 one batch at a time, with the record that was read: owners.evidence
+//	guard.Guard.Do              guard.lua judges again, and evict.lua deletes each entry that still
+//	                            names the owner, in the same atomic step as the log's record
+//	ledger.answered             counts it, once
+//	Pass.forget                 forget.lua: the owner leaves the roster, its index goes (quick way)
 //
 // # The server decides
 //

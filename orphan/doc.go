@@ -25,23 +25,14 @@
 //
 // # The evidence of absence
 //
-// A chain of looks condemns a candidate; see package proof. All find no sign of life and the same
-// thing, the first and the last are at least Rule.Grace apart, and no gap is too long. The last
-// look comes right before the delete. All times are the server's.
+// A chain of looks condemns a candidate; package proof states when it ends. All looks find no sign
+// of life and the same thing, the first and the last are at least Rule.Grace apart, and no gap is
+// too long. All times are the server's.
 //
 // Looks are planned A apart: the shorter of the grace and Config.Interval, but at least a second
 // and 1/50 of the interval. A gap is too long above A + max(A, 1s). A sign that lapses for less
-// than a grace therefore condemns nothing, unless the looks at both ends fall into two lapses.
-// Between two full passes the sweep looks only at marked candidates.
-//
-// The chain ends for all of a rule's candidates if a gap was too long, if a pass did not look at
-// everything marked (it failed, it was held or paused, a reference or the source was away, a master
-// of a Cluster was not read), if the rule's meaning changed (Category, Delete, Cap and Bin are not
-// part of it), after a hold of the witness, if a server of a Cluster was restarted or failed over,
-// and if the server's clock was set by two seconds or more.
-//
-// A pass held by mass_failure still looks at marked candidates. A look counts for A + max(A, 1s),
-// at least 5 s, by the server's clock; the deleting script refuses an older one.
+// than a grace therefore condemns nothing, unless the looks at both ends fall into two lapses. A
+// look counts for A + max(A, 1s), at least 5 s; the deleting script refuses an older one.
 //
 // # What a sign is
 //
@@ -62,37 +53,47 @@
 // without Rule.Bin it is kept, as large. A member is compared by its score or value, and the expiry
 // of a field. A stream that a consumer has read within two graces is in use.
 //
-// # A pass
+// # From a candidate to its delete
 //
-//	SCAN ──► look, in pipelines ──► marks in Redis ──► look again ──► intent ──► compare, move ──► settle
-//	paged    each command's answer   first seen,       the ripe,      under      every answer      under
-//	         is an observation       fingerprint       Cap at most    the guard  must be as seen   the guard
+//	sweep.Run                 a full pass each interval or on request, otherwise a look at the marked
+//	pass.run                  Pass.CheckHeld: nothing holds sweeping, and nobody paused it
+//	pass.begin                masters: the servers that are read
+//	pass.settleLeft           ends intents that an earlier pass left
+//	proof.Open                the marks, and whether their chain of looks goes on (open.lua)
+//	pass.checkReferences      a lost place ends the chain, and holds the rule
 //
-// The same walk in code: sweep.Run, pass.begin and lookAt (sweep.go), rule.walk (walk.go), look
-// (look.go) with its steps (value.go, signs.go, references.go, identity.go), pass.judge and end
-// (sweep.go), pass.reap, reapSome and take (reap.go), and dropBins (bin.go).
+// It looks at every candidate, or at those with a mark:
 //
-// A look records read commands, and questions that same.lua answers in bounded time, with their
-// answers: observations. Only Go code judges them. The guard's server notes an intent for each ripe
-// candidate. The key's own server repeats the commands that it has answered, and moves the key
-// aside only if every answer is unchanged, in one atomic step. Then it is settled and counted. On
-// one server that is every command, also those about the worker's own keys: nothing can happen
-// between last look and delete.
+//	pass.lookAt, rule.walk    SCAN, shared with rules that look at the same time (walks.join);
+//	                          walkMembers: the members of a key
+//	pass.judge, rule.look     a page: types, readValues, signs, evidence, premised, ages, identify.
+//	                          What Redis answered is an observation; questions without a command
+//	                          that takes bounded time are put by ask.lua. Only Go judges them.
+//	Book.Look                 what lives loses its mark at once
+//	pass.end                  the servers again: if they changed, the pass condemns nothing
+//	Book.Looked               marks the newly condemned; if too many fell at once, the rule is held
 //
-// A rule has at most ten times Rule.Cap marks, with names of 4 MiB; further candidates are kept,
-// with reason marks.
+// What is condemned for its grace, in one chain, goes:
+//
+//	pass.reap                 the oldest first, at most Rule.Cap
+//	pass.reapSome, rule.look  the last look finds the same fingerprint, or the mark goes
+//	pass.itemOf               the observations that the key's own server can compare; standing adds
+//	                          those of the worker's own keys
+//	pass.stillThere           no server was restarted since the look, no place was lost
+//	pass.note, Pass.Delete    guard.lua, ripe.lua, intend.lua: an intent takes the place of the mark
+//	pass.moveAway             away.lua, on the key's own server, in one step: every answer is as it
+//	                          was (same.lua), and the key is renamed into the bin, or the member
+//	pass.settle, Pass.Delete  guard.lua, settle.lua: the intent ends, the delete is in the log
+//	Set.removed               counts it, once
+//	pass.dropBins             UNLINK, then drop.lua: at once, or when Rule.Bin is over
+//
+// On one server that step compares every command, also those about the worker's own keys: nothing
+// can happen between last look and delete.
 //
 // # Related keys
 //
 // Each template of Rule.Related is a rule of its own, a companion: see rules.Companions. New makes
 // them.
-//
-// # Walks and bins
-//
-// Rules that look at the same time share one SCAN. One that takes long, as for its database, goes
-// on alone. A later pass unlinks what is in a bin once its time is over:
-// it expires only a week after that, in case nobody does. An entry that cannot be read is logged
-// and stays.
 //
 // # A Cluster
 //

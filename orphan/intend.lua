@@ -1,5 +1,5 @@
--- intend.lua: the body (after guard.lua and ripe.lua) that notes what is to go on other servers of
--- a Cluster: see package intent. away.lua carries it out there, within seconds or never.
+-- intend.lua: the body (after guard.lua and ripe.lua) that notes what is to go. away.lua carries it
+-- out on the key's own server, within seconds or never.
 --
 -- KEYS[6] the rule's marks  KEYS[7] its state  KEYS[8] its intents: id -> JSON
 -- ARGV[8..] a JSON object for each candidate: what ripe.lua needs, id, and intent, its text
