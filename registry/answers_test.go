@@ -11,19 +11,17 @@ import (
 )
 
 func TestAnAnswerToALookupThatMakesNoSenseIsAFailure(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		g := &redistest.Garbled{}
 		r := w.start("r1", func(c *registry.Config) {
 			c.Client.(*redis.Client).AddHook(redistest.Intercept(g.Meets))
 		})
-		r.register(t, "imei")
+		r.register("imei")
 		for i, change := range redistest.Garblings(0) {
 			g.Set(change)
-			_, err := r.Lookup(t.Context(), "imei")
-			require.ErrorContains(t, err, "unexpected answer")
-			require.InDelta(t, i+1, r.failures("lookup"), 0)
+			_, err := r.Lookup(w.Context(), "imei")
+			require.ErrorContains(w, err, "unexpected answer")
+			require.InDelta(w, i+1, r.failures("lookup"), 0)
 		}
-		w.end(r)
 	})
 }

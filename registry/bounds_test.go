@@ -21,8 +21,8 @@ import (
 
 func TestATouchHasAnEntryCheckedOnceASecond(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
-	c := d.stands(t, "imei")
+	d := newTimed(t)
+	c := d.stands("imei")
 	d.now = d.now.Add(checkEvery - 1)
 	d.touch(c, d.now)
 	require.Zero(t, d.checks.Len(), "too soon")
@@ -30,14 +30,13 @@ func TestATouchHasAnEntryCheckedOnceASecond(t *testing.T) {
 	require.Zero(t, d.checks.Len())
 	d.now = d.now.Add(1)
 	d.retry(d.now)
-	what, ops := d.batch(t)
-	require.Equal(t, "check", what, "it is made up for")
+	ops := d.does("check")
 	d.entry(ops, "me", nil)
 	require.Empty(t, d.again)
 
 	d.now = d.now.Add(checkEvery)
 	d.touch(c, d.now)
-	_, ops = d.batch(t)
+	_, ops = d.batch()
 	require.Len(t, ops, 1)
 	d.touch(c, d.now)
 	require.Zero(t, d.checks.Len(), "one is under way")
@@ -47,18 +46,18 @@ func TestATouchHasAnEntryCheckedOnceASecond(t *testing.T) {
 func TestAHandshakeOverwritesForLessThanASecond(t *testing.T) {
 	t.Parallel()
 	for waited, fresh := range map[time.Duration]bool{fresh - 1: true, fresh: false} {
-		d := newTimed()
+		d := newTimed(t)
 		d.claim("imei")
 		d.now = d.now.Add(waited)
 		b := d.next(d.now)
 		require.Equal(t, fresh, len(b.register) == 1)
 		require.Equal(t, len(b.heal), b.late, "it waited too long")
 	}
-	d := newTimed()
+	d := newTimed(t)
 	d.now = time.Now()
 	d.claim("imei")
 	d.now = suspended(d.now, time.Minute)
-	what, _ := d.batch(t)
+	what, _ := d.batch()
 	require.Equal(t, "heal", what, "it does not overwrite what has moved meanwhile")
 }
 
@@ -72,47 +71,46 @@ func suspended(now time.Time, d time.Duration) time.Time {
 func TestAWriteOfUnknownFateCountsForExactlyATTL(t *testing.T) {
 	t.Parallel()
 	for waited, want := range map[time.Duration]state{90*time.Second - 1: released, 90 * time.Second: forgotten} {
-		d := newTimed()
-		c := d.in(t, released)
+		d := newTimed(t)
+		c := d.in(released)
 		d.retry(d.now)
-		_, ops := d.batch(t)
+		_, ops := d.batch()
 		d.now = d.now.Add(waited)
 		d.answer(ops, reply{}, nil)
 		require.Equal(t, want, c.h.state)
 		require.Equal(t, want == released, len(d.again) == 1)
 		require.Empty(t, d.miscounted())
 	}
-	d := newTimed()
+	d := newTimed(t)
 	d.claim("imei")
-	_, ops := d.batch(t)
-	d.answer(ops, reply{}, errLost)
+	d.writes(reply{}, errLost)
 	require.False(t, d.indexDiffers(1, d.now.Add(d.ttl)))
 	require.True(t, d.indexDiffers(1, d.now.Add(d.ttl+1)))
 }
 
 func TestWhatAScanFindsOfAReleasedDeviceIsReleasedAgain(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
-	c := d.in(t, released)
+	d := newTimed(t)
+	c := d.in(released)
 	d.named("imei", 1)
 	require.Equal(t, releasing, c.h.state)
 	require.False(t, d.idle())
 	require.Empty(t, d.miscounted())
 	d.named("imei", 2) // it is queued
 	require.Equal(t, 1, d.urgent.Len())
-	d = newTimed()
-	held := d.stands(t, "held")
+	d = newTimed(t)
+	held := d.stands("held")
 	d.named("held", 1)
 	require.Equal(t, standing, held.h.state)
 }
 
 func TestDevicesAreForgottenOnceMoreAreLeftThanAreHeld(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
+	d := newTimed(t)
 	d.spare = 2
 	claims := make([]*Claim, 8)
 	for i := range claims {
-		claims[i] = d.stands(t, fmt.Sprint(i))
+		claims[i] = d.stands(fmt.Sprint(i))
 	}
 	d.away = true
 	for i, c := range claims[:5] {
@@ -151,13 +149,13 @@ func TestWhatAnotherOwnerSaysIsCompared(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newTimed()
-			claim := d.stands(t, "imei")
+			d := newTimed(t)
+			claim := d.stands("imei")
 			if c.pings {
 				claim.sock.Ping = func(context.Context) error { return nil }
 			}
 			if c.asked {
-				d.namesR2(t, claim)
+				d.namesR2(claim)
 				d.wasAsked("r2", []*Claim{claim}, 1, d.now)
 			}
 			clear(d.asks)
@@ -205,8 +203,8 @@ func TestAMessageThatWasSlowOrMakesNoSenseIsIgnored(t *testing.T) {
 	for _, words := range [][]string{
 		{"x", "9000", "imei"}, {"-1001", "9000", "imei"}, {"1001", "9000", "imei"}, {"0"}, {"0", "9000"}, {"0", "x", "imei", "9000", "imei"},
 	} {
-		d := newTimed()
-		claim := d.stands(t, "imei")
+		d := newTimed(t)
+		claim := d.stands("imei")
 		for i, w := range words[:min(2, len(words))] {
 			if ms, err := strconv.ParseInt(w, 10, 64); err == nil {
 				words[i] = fmt.Sprint(anInstant.UnixMilli() + ms)
@@ -221,9 +219,9 @@ func TestAMessageThatWasSlowOrMakesNoSenseIsIgnored(t *testing.T) {
 
 func TestAnOwnerThatBeatsAndDealsWithNothingForTwoIntervalsKeepsTheID(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
-	c := d.stands(t, "imei")
-	d.namesR2(t, c)
+	d := newTimed(t)
+	c := d.stands("imei")
+	d.namesR2(c)
 	beat := d.interval.Milliseconds()
 	ask := func(owner string, until int64, after time.Duration) bool {
 		d.now = d.now.Add(after)
@@ -243,16 +241,14 @@ func TestAnOwnerThatBeatsAndDealsWithNothingForTwoIntervalsKeepsTheID(t *testing
 	require.True(t, ask("r2", 1+beat/2, 2*d.interval), "it may be dead: it has not beaten since")
 	require.False(t, ask("r2", 2+beat/2, 0))
 	require.Equal(t, ErrTaken, c.why)
-	_, ops := d.batch(t)
-	d.answer(ops, reply{}, nil) // it is released
-	c = d.stands(t, "forever")
-	d.namesR2(t, c)
+	d.writes(reply{}, nil) // it is released
+	c = d.stands("forever")
+	d.namesR2(c)
 	require.True(t, ask("r2", forever, 0))
 	require.False(t, ask("r2", forever, 2*d.interval))
-	_, ops = d.batch(t)
-	d.answer(ops, reply{}, nil)
-	c = d.stands(t, "imei")
-	d.namesR2(t, c)
+	d.writes(reply{}, nil)
+	c = d.stands("imei")
+	d.namesR2(c)
 	newer := d.claim("imei")
 	ask("r2", 1, 0)
 	ask("r2", 1+beat, 2*d.interval)

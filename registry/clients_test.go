@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,25 +13,25 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
+const patience = 30 * time.Second
+
 // runsWith runs a registry with these two clients until it or the test ends.
-func runsWith(t *testing.T, data, control *redis.Options, change ...func(*redis.Client)) (*registry.Registry, <-chan error) {
+func runsWith(t *testing.T, data, control *redis.Options) (*registry.Registry, <-chan error) {
 	t.Helper()
-	return runsAndLogs(t, slog.New(slog.DiscardHandler), data, control, change...)
+	return runsAndLogs(t, slog.New(slog.DiscardHandler), data, control)
 }
 
 func runsAndLogs(
-	t *testing.T, log *slog.Logger, data, control *redis.Options, change ...func(*redis.Client),
+	t *testing.T, log *slog.Logger, data, control *redis.Options,
 ) (*registry.Registry, <-chan error) {
 	t.Helper()
 	client, ctl := redis.NewClient(data), redis.NewClient(lease.Options(control))
-	for _, c := range change {
-		c(client)
-	}
 	r, err := registry.New(registry.Config{
 		Client: client, Control: ctl, Logger: log,
 		HeartbeatInterval: time.Second, HeartbeatTTL: 3 * time.Second, Drain: time.Millisecond,
@@ -64,17 +63,17 @@ func TestClientsAtDifferentPlacesAreNamedAndNothingIsWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var log records
+			var log process.Buffer
 			r, ended := runsAndLogs(t, slog.New(slog.NewTextHandler(&log, nil)), data, here.Options())
 			r.Register("imei-1", nobody)
 			<-r.Started()
 			require.Eventually(t, func() bool {
 				st := r.Status()
 				return strings.Contains(st.Failing["heartbeat"], "READONLY") && strings.Contains(st.Refused, "READONLY")
-			}, 30*time.Second, time.Millisecond, "it is not ready, and says why")
+			}, patience, time.Millisecond, "it is not ready, and says why")
 			require.Empty(t, ended)
 			refuses := func() int { return strings.Count(log.String(), "Redis refuses this replica") }
-			require.Eventually(t, func() bool { return refuses() > 0 }, 30*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return refuses() > 0 }, patience, time.Millisecond)
 			require.Equal(t, 1, refuses())
 			if name != "a replica" { // which may say READONLY itself
 				require.Contains(t, log.String(), "Client and Control are not at the same primary and database")
@@ -108,12 +107,12 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 			var primary atomic.Pointer[string]
 			at, there := was.Addr(), next.Addr()
 			primary.Store(&at)
-			var data, control conns
-			dials := func(kept *conns) *redis.Options {
+			var data, control links
+			dials := func(kept *links) *redis.Options {
 				o := was.Options()
-				o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					return kept.dial(ctx, network, *primary.Load())
-				}
+				o.Dialer = kept.dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return (&net.Dialer{}).DialContext(ctx, network, *primary.Load())
+				})
 				return o
 			}
 			r, _ := runsWith(t, dials(&data), dials(&control))
@@ -122,8 +121,8 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 			}
 			k, a, b := r.Layout(), was.Client(), next.Client()
 			seen := r.Newest()
-			require.Eventually(t, func() bool { return r.Newest() > seen }, 30*time.Second, time.Millisecond)
-			require.Eventually(t, func() bool { return b.HLen(ctx, k.Registry()).Val() == 200 }, 30*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return r.Newest() > seen }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return b.HLen(ctx, k.Registry()).Val() == 200 }, patience, time.Millisecond)
 			require.NoError(t, b.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
 			if c.demoted {
 				require.NoError(t, a.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err()) // it does not reach the new one yet
@@ -131,9 +130,11 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 			require.NoError(t, b.HDel(ctx, k.Registry(), "imei-7", "imei-77").Err()) // had not been replicated
 			primary.Store(&there)
 			if c.client {
-				control.reset()
+				control.cut(true)
+				control.cut(false)
 			} else {
-				data.reset()
+				data.cut(true)
+				data.cut(false)
 			}
 			back := func() bool {
 				return b.HExists(ctx, k.Registry(), "imei-7").Val() && b.HExists(ctx, k.Registry(), "imei-77").Val()
@@ -146,7 +147,7 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 			require.NoError(t, r.Register("new", nobody).Wait(ctx))
 			require.Eventually(t, func() bool {
 				return b.HGet(ctx, k.Registry(), "new").Val() == r.Instance() && len(r.Status().Failing) == 0
-			}, 30*time.Second, time.Millisecond)
+			}, patience, time.Millisecond)
 			listens(t, b, k.Heartbeat(r.Instance()))
 		})
 	}
@@ -156,7 +157,7 @@ func TestConnectionsThatStayedAtAFormerPrimaryAreDialedAnew(t *testing.T) {
 func listens(t *testing.T, at *redis.Client, channel string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return at.PubSubNumSub(t.Context(), channel).Val()[channel] == 1 },
-		30*time.Second, time.Millisecond, "it listens there")
+		patience, time.Millisecond, "it listens there")
 }
 
 // An owner that does not hear its own beats hears no questions either. It says so, and subscribes
@@ -177,7 +178,7 @@ func TestAnOwnerThatDoesNotHearItselfSubscribesAnew(t *testing.T) {
 	channel := r.Layout().Heartbeat(r.Instance())
 	eventually := func(cond func() bool, what string) {
 		t.Helper()
-		require.Eventually(t, cond, 30*time.Second, time.Millisecond, what)
+		require.Eventually(t, cond, patience, time.Millisecond, what)
 	}
 	do := func(args ...any) { t.Helper(); require.NoError(t, admin.Do(ctx, args...).Err()) }
 	for name, fail := range map[string]func(){
@@ -227,31 +228,6 @@ func (c *conn) Read(p []byte) (int, error) {
 			return n, err
 		}
 	}
-}
-
-// conns are connections that can be reset.
-type conns struct {
-	mu  sync.Mutex
-	all []net.Conn
-}
-
-func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.all = append(c.all, conn)
-	}
-	return conn, err
-}
-
-func (c *conns) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.all {
-		_ = conn.Close()
-	}
-	c.all = nil
 }
 
 // Channels have no database. Two fleets in two databases have the same instances and ids.

@@ -63,7 +63,7 @@ func TestALookUpWhileTheSlotMovesDoesNotSayThatTheOwnerIsDead(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotRegistered)
 }
 
-func TestALookUpOfADeviceThatIsHeldHereTakesOneRoundTrip(t *testing.T) {
+func TestOnAClusterADeviceThatIsHeldHereTakesOneRoundTripAndAnotherOwnerIsAskedWhereItListens(t *testing.T) {
 	t.Parallel()
 	c, r, _ := onCluster(t)
 	ctx, rdb := t.Context(), c.Client()
@@ -86,12 +86,7 @@ func TestALookUpOfADeviceThatIsHeldHereTakesOneRoundTrip(t *testing.T) {
 		require.False(t, o.Live)
 		require.Equal(t, want, asked, imei)
 	}
-}
 
-func TestAnotherOwnerIsAskedWhereItListens(t *testing.T) {
-	t.Parallel()
-	c, r, _ := onCluster(t)
-	ctx := t.Context()
 	require.NoError(t, c.Client().Set(ctx, r.keys.Heartbeat("r2"), "1", time.Minute).Err())
 	for _, at := range c.Nodes { // a client has one connection for all its channels
 		listens := at.Client().Subscribe(ctx, r.keys.Heartbeat("r2"))

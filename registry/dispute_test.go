@@ -99,11 +99,10 @@ func TestTheNewestHandshakeWins(t *testing.T) {
 		"the server's clock steps on an hour":                {false, true, true, steps(time.Hour), "r2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
+			withAndWithoutIndex(t, func(w *bubble, index func(*registry.Config)) {
 				r1, r2 := w.start("r1", index), w.start("r2", index)
 				older := r1.open("imei", c.pings, c.older)
-				require.NoError(t, older.Wait(t.Context()))
+				require.NoError(w, older.Wait(w.Context()))
 				time.Sleep(10 * time.Second)
 				if c.trouble != nil {
 					c.trouble(w, r1, r2)
@@ -131,115 +130,95 @@ func TestTheNewestHandshakeWins(t *testing.T) {
 					r.data.set(nil, nil)
 				}
 				talk(2 * time.Minute)
-				require.Equal(t, c.wins, was, "older: %v, newer: %v", older.Err(), newer.Err())
+				require.Equal(w, c.wins, was, "older: %v, newer: %v", older.Err(), newer.Err())
 				loser, winner := older, newer
 				if c.wins == "r1" {
 					loser, winner = newer, older
-					require.ErrorIs(t, loser.Err(), registry.ErrNoAnswer)
+					require.ErrorIs(w, loser.Err(), registry.ErrNoAnswer)
 				} else {
-					require.Equal(t, registry.MovedError{To: "r2"}, loser.Err())
+					require.Equal(w, registry.MovedError{To: "r2"}, loser.Err())
 				}
-				require.NoError(t, winner.Err())
-				require.EqualValues(t, 1, loser.closed.Load())
-				require.Zero(t, winner.closed.Load())
-				require.Zero(t, older.pings.Load(), "only the newer one is asked")
+				require.NoError(w, winner.Err())
+				require.EqualValues(w, 1, loser.closed.Load())
+				require.Zero(w, winner.closed.Load())
+				require.Zero(w, older.pings.Load(), "only the newer one is asked")
 				changes = 0
 				talk(time.Minute)
-				require.Zero(t, changes)
-				require.Zero(t, r1.Status().Disputed+r2.Status().Disputed)
+				require.Zero(w, changes)
+				require.Zero(w, r1.Status().Disputed+r2.Status().Disputed)
 				winner.Release()
-				w.end(r1)
-				w.end(r2)
 			})
 		})
 	}
 }
 
-func withAndWithoutIndex(t *testing.T, f func(t *testing.T, w *bubble, index func(*registry.Config))) {
-	for name, without := range map[string]bool{"with the index": false, "without it": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T, w *bubble) {
-				f(t, w, func(c *registry.Config) { c.NoReverseIndex = without })
-			})
-		})
-	}
+func withAndWithoutIndex(t *testing.T, f func(w *bubble, index func(*registry.Config))) {
+	eachBubble(t, map[string]bool{"with the index": false, "without it": true}, func(w *bubble, without bool) {
+		f(w, func(c *registry.Config) { c.NoReverseIndex = without })
+	})
 }
 
 func TestAMoveIsSettledAtOnce(t *testing.T) {
-	t.Parallel()
-	for name, written := range map[string]bool{"the newer overwrites": true, "the newer finds the older": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubble(t, func(t *testing.T, w *bubble) {
-				r1, r2 := w.start("r1"), w.start("r2")
-				older := r1.open("imei", true, true)
-				time.Sleep(time.Second)
-				if !written {
-					hiccup(r2)
-				}
-				newer := r2.open("imei", true, true)
-				time.Sleep(200 * time.Millisecond)
-				if !written { // it is tried again
-					time.Sleep(5 * time.Second)
-				}
-				require.EqualValues(t, 1, older.closed.Load())
-				require.Equal(t, "r2", w.owner("imei"))
-				require.EqualValues(t, 1, newer.pings.Load())
-				newer.Release()
-				w.end(r1)
-				w.end(r2)
-			})
-		})
-	}
+	rows := map[string]bool{"the newer overwrites": true, "the newer finds the older": false}
+	eachBubble(t, rows, func(w *bubble, written bool) {
+		r1, r2 := w.start("r1"), w.start("r2")
+		older := r1.open("imei", true, true)
+		time.Sleep(time.Second)
+		if !written {
+			hiccup(r2)
+		}
+		newer := r2.open("imei", true, true)
+		time.Sleep(200 * time.Millisecond)
+		if !written { // it is tried again
+			time.Sleep(5 * time.Second)
+		}
+		require.EqualValues(w, 1, older.closed.Load())
+		w.is("imei", "r2")
+		require.EqualValues(w, 1, newer.pings.Load())
+		newer.Release()
+	})
 }
 
 // A writer of its own that lives and answers nothing keeps the id until a client connects again.
 func TestAPlainWriterKeepsAnIDUntilTheNextHandshake(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		r := w.start("r1")
 		s, dead := r.open("imei", false, true), r.open("of the dead", false, true)
 		synctest.Wait()
-		w.HSet(t.Context(), w.Registry(), "imei", "plain", "of the dead", "dead")
-		w.Set(t.Context(), w.Heartbeat("plain"), "1/1", 0)
+		w.write("imei", "plain", "of the dead", "dead")
+		w.Set(w.Context(), w.Heartbeat("plain"), "1/1", 0)
 		s.Touch()
-		time.Sleep(r.Timing().Interval)
-		require.NoError(t, s.Err(), "it may have been too busy to answer")
-		time.Sleep(2 * r.Timing().Interval)
-		require.ErrorIs(t, s.Err(), registry.ErrTaken)
-		require.Equal(t, "plain", w.owner("imei"))
-		require.NoError(t, dead.Err(), "it will be swept")
-		require.Equal(t, 1, r.Status().Held)
-		r.register(t, "imei")
-		require.Equal(t, "r1", w.owner("imei"))
-		time.Sleep(10 * r.Timing().Interval)
-		require.Equal(t, "r1", w.owner("imei"))
-		w.end(r)
+		time.Sleep(interval)
+		require.NoError(w, s.Err(), "it may have been too busy to answer")
+		time.Sleep(2 * interval)
+		require.ErrorIs(w, s.Err(), registry.ErrTaken)
+		w.is("imei", "plain")
+		require.NoError(w, dead.Err(), "it will be swept")
+		require.Equal(w, 1, r.Status().Held)
+		r.register("imei")
+		w.is("imei", "r1")
+		time.Sleep(10 * interval)
+		w.is("imei", "r1")
 	})
 }
 
 func TestWhatNamesAnOwnerThatDoesNotHoldItIsHandedBackWhenItIsAsked(t *testing.T) {
-	t.Parallel()
-	withAndWithoutIndex(t, func(t *testing.T, w *bubble, index func(*registry.Config)) {
+	withAndWithoutIndex(t, func(w *bubble, index func(*registry.Config)) {
 		r1, r2 := w.start("r1", index), w.start("r2", index)
 		s := r1.open("imei", true, true)
 		synctest.Wait()
-		w.HSet(t.Context(), w.Registry(), "imei", "r2") // a late write of r2
+		w.write("imei", "r2") // a late write of r2
 		time.Sleep(2 * time.Second)
 		s.Touch()
 		time.Sleep(100 * time.Millisecond)
-		require.Equal(t, "r1", w.owner("imei"))
-		require.Zero(t, s.closed.Load()+s.pings.Load())
-		require.Zero(t, r2.Remembered())
-		w.end(r1)
-		w.end(r2)
+		w.is("imei", "r1")
+		require.Zero(w, s.closed.Load()+s.pings.Load())
+		require.Zero(w, r2.Remembered())
 	})
 }
 
 func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		r1, r2 := w.start("r1"), w.start("r2")
 		older := r2.open("imei", false, false)
 		time.Sleep(time.Second)
@@ -254,28 +233,24 @@ func TestAnOwnerIsAskedAgainWhileItDoesNotHear(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		tenth := r1.Timing().Interval / 10
+		pass(5 * time.Minute)
+		tenth := interval / 10
 		for i, least := range []time.Duration{1, 2, 4, 8, 10, 10} {
-			require.InDelta(t, least, asked[i+1].Sub(asked[i])/tenth, 1, "question %d", i)
+			require.InDelta(w, least, asked[i+1].Sub(asked[i])/tenth, 1, "question %d", i)
 		}
-		require.Equal(t, "r2", w.owner("imei"))
-		require.NoError(t, errors.Join(older.Err(), newer.Err()))
+		w.is("imei", "r2")
+		require.NoError(w, errors.Join(older.Err(), newer.Err()))
 		r1.data.set(nil, nil)
-		time.Sleep(r1.Timing().Interval * 6 / 5)
-		require.Equal(t, "r1", w.owner("imei"))
-		require.Error(t, older.Err())
+		time.Sleep(interval * 6 / 5)
+		w.is("imei", "r1")
+		require.Error(w, older.Err())
 		newer.Release()
-		w.end(r1)
-		w.end(r2)
 	})
 }
 
 // A replica was cut off while all its clients went elsewhere.
 func TestManyThatHaveMovedAreClosedWithFewMessages(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		const many = 3_000
 		r1, r2 := w.start("r1"), w.start("r2")
 		older, newer := make([]*socket, many), make([]*socket, many)
@@ -287,37 +262,34 @@ func TestManyThatHaveMovedAreClosedWithFewMessages(t *testing.T) {
 		for i := range newer {
 			newer[i] = r2.open(fmt.Sprint(i), true, true)
 		}
-		time.Sleep(r1.Timing().Interval)
+		time.Sleep(interval)
 		said := map[*replica]*atomic.Int64{r1: new(atomic.Int64), r2: new(atomic.Int64)}
 		for r, n := range said {
 			r.data.set(func(cmd redis.Cmder) error {
 				if cmd.Name() == "publish" && cmd.Args()[2] != "/" { // of ids, not to itself
 					n.Add(1)
-					require.LessOrEqual(t, len(strings.Fields(fmt.Sprintf("%s", cmd.Args()[2]))), 2+2*500)
+					require.LessOrEqual(w, len(strings.Fields(fmt.Sprintf("%s", cmd.Args()[2]))), 2+2*500)
 				}
 				return nil
 			}, nil)
 		}
 		r1.cut(false)
-		time.Sleep(11 * r1.Timing().Interval)
+		time.Sleep(11 * interval)
 		for i := range many {
-			require.Equal(t, registry.MovedError{To: "r2"}, older[i].Err())
-			require.EqualValues(t, 1, older[i].closed.Load())
-			require.NoError(t, newer[i].Err())
+			require.Equal(w, registry.MovedError{To: "r2"}, older[i].Err())
+			require.EqualValues(w, 1, older[i].closed.Load())
+			require.NoError(w, newer[i].Err())
 			newer[i].Release()
 		}
-		require.Less(t, said[r1].Load()+said[r2].Load(), int64(20*many/500))
-		w.end(r1)
-		w.end(r2)
+		require.Less(w, said[r1].Load()+said[r2].Load(), int64(20*many/500))
 	})
 }
 
 // A hanging node of a Cluster, or a slow link, must not delay devices that are not in dispute.
 func TestRegistrationsDoNotWaitForWhatOtherOwnersAreAsked(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		r1, r2 := w.start("r1"), w.start("r2")
-		r1.registerMany(t, 1)
+		r1.registerMany(1)
 		free := make(chan struct{})
 		var asked atomic.Int64
 		r1.data.set(func(cmd redis.Cmder) error {
@@ -328,27 +300,24 @@ func TestRegistrationsDoNotWaitForWhatOtherOwnersAreAsked(t *testing.T) {
 			return nil
 		}, nil)
 		time.Sleep(time.Second)
-		r2.registerMany(t, 1)
+		r2.registerMany(1)
 		for asked.Load() == 0 {
 			time.Sleep(time.Second)
 		}
 		began := time.Now()
-		require.NoError(t, r1.Register("another").Wait(t.Context()))
-		require.Less(t, time.Since(began), time.Second)
-		time.Sleep(20 * r1.Timing().Interval)
-		require.EqualValues(t, 1, asked.Load())
+		require.NoError(w, r1.Register("another").Wait(w.Context()))
+		require.Less(w, time.Since(began), time.Second)
+		time.Sleep(20 * interval)
+		require.EqualValues(w, 1, asked.Load())
 		close(free)
 		synctest.Wait()
-		require.LessOrEqual(t, asked.Load(), int64(4), "what waited is asked once")
-		w.end(r1)
-		w.end(r2)
+		require.LessOrEqual(w, asked.Load(), int64(4), "what waited is asked once")
 	})
 }
 
 // Register is called under the lock that Close takes.
 func TestOnOneReplicaTheOlderSocketIsClosedAtOnceAndUnderNoLock(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		r := w.start("r1")
 		var mu sync.Mutex
 		closed := map[int]int{}
@@ -366,33 +335,32 @@ func TestOnOneReplicaTheOlderSocketIsClosedAtOnceAndUnderNoLock(t *testing.T) {
 			}))
 			mu.Unlock()
 		}
-		other := r.register(t, "alice|tablet")
+		other := r.register("alice|tablet")
 		<-claims[0].Done() // closed before Register returns
 		for _, c := range claims[:2] {
-			require.Equal(t, registry.MovedError{To: "r1"}, c.Err())
-			require.Equal(t, c.Done(), c.Done())
-			require.Equal(t, c.Err(), c.Wait(t.Context()))
+			require.Equal(w, registry.MovedError{To: "r1"}, c.Err())
+			require.Equal(w, c.Done(), c.Done())
+			require.Equal(w, c.Err(), c.Wait(w.Context()))
 			c.Release()
 		}
 		synctest.Wait()
-		require.Equal(t, map[int]int{0: 1, 1: 1}, closed)
-		require.Equal(t, "r1", w.owner("alice|phone"), "a late close undoes nothing")
-		require.Equal(t, 2, r.Status().Held)
-		require.NoError(t, errors.Join(claims[2].Err(), other.Err(), claims[2].Wait(t.Context())))
+		require.Equal(w, map[int]int{0: 1, 1: 1}, closed)
+		w.is("alice|phone", "r1", "a late close undoes nothing")
+		require.Equal(w, 2, r.Status().Held)
+		require.NoError(w, errors.Join(claims[2].Err(), other.Err(), claims[2].Wait(w.Context())))
 		claims[2].Release()
-		require.ErrorIs(t, claims[2].Err(), registry.ErrReleased)
-		r.register(t, "alice|phone")
-		require.ErrorIs(t, claims[2].Err(), registry.ErrReleased, "it has ended before")
-		require.NoError(t, claims[2].Wait(t.Context()), "it has landed, whatever came later")
-		require.Panics(t, func() { r.Registry.Register("x", registry.Socket{}) })
+		require.ErrorIs(w, claims[2].Err(), registry.ErrReleased)
+		r.register("alice|phone")
+		require.ErrorIs(w, claims[2].Err(), registry.ErrReleased, "it has ended before")
+		require.NoError(w, claims[2].Wait(w.Context()), "it has landed, whatever came later")
+		require.Panics(w, func() { r.Registry.Register("x", registry.Socket{}) })
 		w.end(r)
-		require.Equal(t, map[int]int{0: 1, 1: 1}, closed, "none after its Release")
+		require.Equal(w, map[int]int{0: 1, 1: 1}, closed, "none after its Release")
 	})
 }
 
 func TestAReplicaThatStopsClosesItsSocketsEvenlyOverHalfTheDrainTime(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		r := w.start("r1", func(c *registry.Config) { c.Drain = 20 * time.Second })
 		open := make([]*socket, 200)
 		for i := range open {
@@ -409,18 +377,18 @@ func TestAReplicaThatStopsClosesItsSocketsEvenlyOverHalfTheDrainTime(t *testing.
 		begun := time.Now()
 		r.stop()
 		time.Sleep(5 * time.Second)
-		require.InDelta(t, 100, closed(), 5)
+		require.InDelta(w, 100, closed(), 5)
 		late := r.open("late", false, true)
 		time.Sleep(4900 * time.Millisecond)
-		require.Equal(t, len(open), closed())
-		require.EqualValues(t, 1, late.closed.Load())
-		require.ErrorIs(t, late.Err(), registry.ErrStopping)
-		require.NoError(t, r.wait())
-		require.Less(t, time.Since(begun), 11*time.Second)
-		require.Empty(t, w.HGetAll(t.Context(), w.Registry()).Val())
+		require.Equal(w, len(open), closed())
+		require.EqualValues(w, 1, late.closed.Load())
+		require.ErrorIs(w, late.Err(), registry.ErrStopping)
+		require.NoError(w, r.wait())
+		require.Less(w, time.Since(begun), 11*time.Second)
+		require.Empty(w, w.HGetAll(w.Context(), w.Registry()).Val())
 		over := r.open("over", false, true)
-		require.ErrorIs(t, over.Err(), registry.ErrStopping)
+		require.ErrorIs(w, over.Err(), registry.ErrStopping)
 		synctest.Wait()
-		require.EqualValues(t, 1, over.closed.Load())
+		require.EqualValues(w, 1, over.closed.Load())
 	})
 }

@@ -5,32 +5,29 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/lease"
 )
 
 // outlive tries once to restore entries over an instance that may be dead.
 func (o *owner) outlive(dead string, ids ...any) reply {
-	o.t.Helper()
+	o.Helper()
 	keys, args := o.owning(o.Newest(), append(ids, o.Timing().Gap().Milliseconds())...)
 	keys = append(keys, o.heartbeats([]op{{dead: dead}, {dead: dead}})...)
-	got, err := o.owned(time.Now(), healScript.Run(o.t.Context(), o.cfg.Client, keys, args...))
-	require.NoError(o.t, err)
+	got, err := o.owned(time.Now(), healScript.Run(o.Context(), o.cfg.Client, keys, args...))
+	require.NoError(o, err)
 	return got
 }
 
 // listens backdates the witness, as the leader's ticks would.
 func (o *owner) listens(long time.Duration) {
-	o.t.Helper()
-	ctx := o.t.Context()
+	o.Helper()
+	ctx := o.Context()
 	w, err := guard.New(o.c, o.c, o.keys, o.Timing(), "leader").Tick(ctx)
-	require.NoError(o.t, err)
-	require.NoError(o.t, o.c.HSet(ctx, o.keys.Witness(), "since", w.Now.Add(-long).UnixMilli()).Err())
+	require.NoError(o, err)
+	o.do("HSET", o.keys.Witness(), "since", w.Now.Add(-long).UnixMilli())
 }
 
 func TestAHealOverTheDeadDecidesByTheirRecords(t *testing.T) {
@@ -50,50 +47,53 @@ func TestAHealOverTheDeadDecidesByTheirRecords(t *testing.T) {
 		"it said goodbye":                      {due, -time.Minute, 38_000, doubt.Bye, nil, true},
 		"others keep its record":               {time.Hour, time.Hour, 38_000, doubt.Plain, nil, false},
 		"it has no record": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
-			o.c.HDel(o.t.Context(), o.keys.Beats(), "x")
+			o.c.HDel(o.Context(), o.keys.Beats(), "x")
 		}, false},
 		"it has a heartbeat": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
-			o.c.Set(o.t.Context(), o.keys.Heartbeat("x"), "1/1", time.Minute)
+			o.c.Set(o.Context(), o.keys.Heartbeat("x"), "1/1", time.Minute)
 		}, false},
 		"nobody ticked for too long": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
 			last := time.Now().Add(-o.Timing().Gap() - 10*time.Second).UnixMilli()
-			o.c.HSet(o.t.Context(), o.keys.Witness(), "last", last)
+			o.c.HSet(o.Context(), o.keys.Witness(), "last", last)
 		}, false},
 		"nobody ever ticked": {time.Hour, time.Hour, 38_000, doubt.Holds, func(o *owner) {
-			o.c.Del(o.t.Context(), o.keys.Witness())
+			o.c.Del(o.Context(), o.keys.Witness())
 		}, false},
 		"clients were refused and the settings differ": {due, 0, 38_000, doubt.Holds, func(o *owner) {
 			now := time.Now().UnixMilli()
-			o.c.HSet(o.t.Context(), o.keys.Witness(), "refused_at", now, "grace", "0")
+			o.c.HSet(o.Context(), o.keys.Witness(), "refused_at", now, "grace", "0")
+		}, true},
+		"the user may not run INFO": {due, 0, 38_000, doubt.Holds, func(o *owner) {
+			if o.w.Real {
+				o.cfg.Client = o.poor("-info")
+			}
 		}, true},
 		"the own heartbeat was evicted": {due, 0, 38_000, doubt.Holds, func(o *owner) {
-			o.c.Del(o.t.Context(), o.keys.Heartbeat("o"))
+			o.c.Del(o.Context(), o.keys.Heartbeat("o"))
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				o := newOwner(t, w, "o")
+			owners(t, func(o *owner) {
 				o.listens(c.listened)
 				now := time.Now()
 				x := doubt.Record{Last: now.Add(-c.silent - 90*time.Second).UnixMilli(), TTL: 90_000, Due: c.due, State: c.state}
-				require.NoError(t, o.c.HSet(t.Context(), o.keys.Beats(), "x", x.String()).Err())
-				require.NoError(t, o.c.HSet(t.Context(), o.keys.Registry(), "a", "x", "moved", "y").Err())
+				o.do("HSET", o.keys.Beats(), "x", x.String())
+				o.do("HSET", o.keys.Registry(), "a", "x", "moved", "y")
 				if c.change == nil {
-					require.Equal(t, c.dead, x.Takes(now.UnixMilli(), now.Add(-c.listened).UnixMilli()), "its twin agrees")
+					require.Equal(o, c.dead, x.Takes(now.UnixMilli(), now.Add(-c.listened).UnixMilli()), "its twin agrees")
 				} else {
 					c.change(o)
 				}
 				got := o.outlive("x", "a", "moved", "gone")
 				if !c.dead {
-					require.Equal(t, -1, got.count)
-					require.Equal(t, map[string]string{"a": "x", "moved": "y"}, o.entries())
+					require.Equal(o, -1, got.count)
+					require.Equal(o, map[string]string{"a": "x", "moved": "y"}, o.entries())
 					return
 				}
-				require.Equal(t, 2, got.count)
-				require.Equal(t, map[string]string{"moved": "y"}, got.foreign)
-				require.Equal(t, map[string]string{"a": "o", "gone": "o", "moved": "y"}, o.entries())
-				require.ElementsMatch(t, []string{"a", "gone"}, o.indexed())
+				require.Equal(o, 2, got.count)
+				require.Equal(o, map[string]string{"moved": "y"}, got.foreign)
+				require.Equal(o, map[string]string{"a": "o", "gone": "o", "moved": "y"}, o.entries())
+				require.ElementsMatch(o, []string{"a", "gone"}, o.indexed())
 				o.lives()
 			})
 		})
@@ -102,52 +102,27 @@ func TestAHealOverTheDeadDecidesByTheirRecords(t *testing.T) {
 
 // Without contenders, those who wait for the dead listen: often enough, and no more.
 func TestAHealOverTheDeadListensIfNobodyElseDoes(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o, ctx := newOwner(t, w, "o"), t.Context()
+	owners(t, func(o *owner) {
+		ctx := o.Context()
+		// Over a live instance it does not: each dispute would restart the witness.
+		o.do("SET", o.keys.Heartbeat("x"), "1/1", "EX", 60)
+		require.Equal(o, -1, o.outlive("x", "a").count)
+		require.Zero(o, o.c.Exists(ctx, o.keys.Witness()).Val())
+		o.do("DEL", o.keys.Heartbeat("x"))
 		silent := doubt.Record{Last: 1, TTL: 90_000, Due: 38_000, State: doubt.Holds}
-		require.NoError(t, o.c.HSet(ctx, o.keys.Beats(), "x", silent.String()).Err())
+		o.do("HSET", o.keys.Beats(), "x", silent.String())
 		says := func(field string) string { return o.c.HGet(ctx, o.keys.Witness(), field).Val() }
-		require.Equal(t, -1, o.outlive("x", "a").count)
-		require.Equal(t, "gap", says("reason"))
-		require.NotEmpty(t, says("lost"))
+		require.Equal(o, -1, o.outlive("x", "a").count)
+		require.Equal(o, "gap", says("reason"))
+		require.NotEmpty(o, says("lost"))
 		since := says("since")
 		for age, renewed := range map[time.Duration]bool{o.Timing().Gap() * 3 / 4: true, o.Timing().Gap() / 4: false} {
 			last := time.Now().Add(-age).UnixMilli()
-			require.NoError(t, o.c.HSet(ctx, o.keys.Witness(), "since", 5, "last", last).Err())
-			require.Equal(t, 1, o.outlive("x", fmt.Sprint(age)).count)
-			require.Equal(t, renewed, says("last") != fmt.Sprint(last))
-			require.Equal(t, "5", says("since"))
+			o.do("HSET", o.keys.Witness(), "since", 5, "last", last)
+			require.Equal(o, 1, o.outlive("x", fmt.Sprint(age)).count)
+			require.Equal(o, renewed, says("last") != fmt.Sprint(last))
+			require.Equal(o, "5", says("since"))
 		}
-		require.NotEqual(t, "5", since)
+		require.NotEqual(o, "5", since)
 	})
-}
-
-// A heal over a live instance does not listen: otherwise each dispute would restart the witness of
-// a fleet without contenders.
-func TestADisputeWithTheLivingDoesNotListen(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o := newOwner(t, w, "o")
-		require.NoError(t, o.c.Set(t.Context(), o.keys.Heartbeat("x"), "1/1", time.Minute).Err())
-		require.Equal(t, -1, o.outlive("x", "a").count)
-		require.Zero(t, o.c.Exists(t.Context(), o.keys.Witness()).Val())
-	})
-}
-
-// A rights list without INFO does not keep the dead's entries.
-func TestAHealOverTheDeadNeedsNoRightToINFO(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	o, ctx := newOwner(t, redistest.World{Options: srv.Options(), Client: srv.Client(), Real: true}, "o"), t.Context()
-	o.listens(time.Hour)
-	silent := doubt.Record{Last: 1, TTL: 90_000, Due: 38_000, State: doubt.Holds}
-	require.NoError(t, o.c.HSet(ctx, o.keys.Beats(), "x", silent.String()).Err())
-	require.NoError(t, o.c.Do(ctx, "ACL", "SETUSER", "poor", "on", ">p", "~*", "&*", "+@all", "-info").Err())
-	options := *srv.Options()
-	options.Username, options.Password = "poor", "p"
-	poor := redis.NewClient(lease.Options(&options))
-	defer poor.Close()
-	o.cfg.Client = poor
-	require.Equal(t, 1, o.outlive("x", "a").count)
 }

@@ -16,15 +16,14 @@ import (
 
 // A replica must not go on beating without its writer, or hold sockets without beating.
 func TestACallbackThatPanicsEndsRunWithIt(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T, w *bubble) {
+	inBubble(t, func(w *bubble) {
 		data, control := redis.NewClient(lease.Options(w.options)), redis.NewClient(lease.Options(w.options))
 		defer data.Close()
 		defer control.Close()
 		cfg := registry.Config{Client: data, Control: control, Instance: "r1", Logger: slog.New(slog.DiscardHandler), OnReconciled: func() { panic("a mistake") }}
 		r, err := registry.New(cfg)
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(w, err)
+		ctx, cancel := context.WithCancel(w.Context())
 		defer cancel()
 		ended := make(chan any, 1)
 		go func() {
@@ -32,18 +31,18 @@ func TestACallbackThatPanicsEndsRunWithIt(t *testing.T) {
 			_ = r.Run(ctx)
 		}()
 		claim := r.Register("alice|phone", nobody)
-		require.NoError(t, claim.Wait(ctx))
+		require.NoError(w, claim.Wait(ctx))
 		time.Sleep(time.Second)
 
-		require.NoError(t, w.HDel(ctx, w.Registry(), "alice|phone").Err())
+		w.drop("alice|phone")
 		claim.Touch()
 		select {
 		case panicked := <-ended:
-			require.Contains(t, fmt.Sprint(panicked), "a mistake")
+			require.Contains(w, fmt.Sprint(panicked), "a mistake")
 		case <-time.After(10 * time.Minute):
-			require.Fail(t, "Run goes on", "last beat %s ago", time.Since(r.Status().LastBeat))
+			require.Fail(w, "Run goes on", "last beat %s ago", time.Since(r.Status().LastBeat))
 		}
 		<-r.Started()
-		require.ErrorIs(t, r.Register("bob|phone", nobody).Wait(ctx), registry.ErrStopping)
+		require.ErrorIs(w, r.Register("bob|phone", nobody).Wait(ctx), registry.ErrStopping)
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -32,45 +31,41 @@ func TestAnAnswerOfAnotherShapeIsAnError(t *testing.T) {
 // A call that Redis did not carry out fails, and is recognised as failed.
 func TestEachCallThatFailsIsAnErrorAndCounted(t *testing.T) {
 	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o := newOwner(t, w, "o")
+	owners(t, func(o *owner) {
 		h := &holding{id: "imei"}
-		gone := redis.NewClient(lease.Options(w.Options))
-		require.NoError(t, gone.Close())
+		gone := redis.NewClient(lease.Options(o.w.Options))
+		require.NoError(o, gone.Close())
 		o.cfg.Client, o.cfg.Control = gone, gone
 		for op, call := range map[string]func() error{
-			"register":  func() error { return o.Registry.run(t.Context(), registerScript, "register", []op{{h: h}}) },
-			"release":   func() error { return o.Registry.run(t.Context(), releaseScript, "release", []op{{h: h}}) },
-			"check":     func() error { return o.check(t.Context(), []op{{h: h}}) },
-			"heartbeat": func() error { return o.beat(t.Context()) },
+			"register":  func() error { return o.Registry.run(o.Context(), registerScript, "register", []op{{h: h}}) },
+			"release":   func() error { return o.Registry.run(o.Context(), releaseScript, "release", []op{{h: h}}) },
+			"check":     func() error { return o.check(o.Context(), []op{{h: h}}) },
+			"heartbeat": func() error { return o.beat(o.Context()) },
 			"lookup": func() error {
-				got, err := o.Lookup(t.Context(), "imei")
-				require.ErrorContains(t, err, `registry: look up: `)
-				require.Zero(t, got)
+				got, err := o.Lookup(o.Context(), "imei")
+				require.ErrorContains(o, err, `registry: look up: `)
+				require.Zero(o, got)
 				return err
 			},
 		} {
-			require.ErrorIs(t, call(), redis.ErrClosed, op)
-			require.InDelta(t, 1, testutil.ToFloat64(o.metrics.failures.WithLabelValues(op)), 0, op)
-			require.Equal(t, op != "lookup", o.failing[op] != nil, op)
+			require.ErrorIs(o, call(), redis.ErrClosed, op)
+			require.InDelta(o, 1, testutil.ToFloat64(o.metrics.failures.WithLabelValues(op)), 0, op)
+			require.Equal(o, op != "lookup", o.failing[op] != nil, op)
 		}
-		_, err := o.message(t.Context(), "r2", "")
-		require.ErrorIs(t, err, redis.ErrClosed)
-		require.ErrorIs(t, o.compareAll(t.Context(), 1), redis.ErrClosed)
-		require.ErrorIs(t, o.drawBoot(t.Context()), redis.ErrClosed)
+		_, err := o.message(o.Context(), "r2", "")
+		require.ErrorIs(o, err, redis.ErrClosed)
+		require.ErrorIs(o, o.compareAll(o.Context(), 1), redis.ErrClosed)
+		require.ErrorIs(o, o.drawBoot(o.Context()), redis.ErrClosed)
 	})
 }
 
 func TestWhatCannotBeHandedBackIsAnErrorAndNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o := newOwner(t, w, "o")
-		require.NoError(t, o.handedBack(t.Context(), 0), "there is nothing")
+	owners(t, func(o *owner) {
+		require.NoError(o, o.handedBack(o.Context(), 0), "there is nothing")
 		defer o.Register("imei", Socket{Close: o.c.Close}).Release() // never written
 		refused := errors.New("refused by the test")
 		o.failing["release"] = refused
-		require.ErrorIs(t, o.handedBack(t.Context(), 0), refused)
+		require.ErrorIs(o, o.handedBack(o.Context(), 0), refused)
 	})
 }

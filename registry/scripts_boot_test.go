@@ -7,108 +7,99 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 func TestBootsAndWordsOnEachServer(t *testing.T) {
 	t.Parallel()
-	cases := map[string]func(t *testing.T, w redistest.World){
-		"a boot is above every earlier one though the clock went back and no heartbeat remembers it": func(t *testing.T, w redistest.World) {
-			ctx, year := t.Context(), 365*24*time.Hour
+	for name, test := range map[string]func(o *owner){
+		"a boot is above every earlier one though the clock went back and no heartbeat remembers it": func(o *owner) {
+			ctx, year := o.Context(), 365*24*time.Hour
 			future := fmt.Sprintf("%016d", time.Now().Add(year/2).UnixMicro())
-			older, beaten := newOwner(t, w, "o"), newOwner(t, w, "another")
+			older, beaten := o, o.other("another")
 			grace := older.Timing().Grace().Milliseconds()
 			older.boot = future + "0000000000" // drawn while the clock was ahead
 			older.run(beatScript, grace)
 			higher := func(what string) {
-				t.Helper()
+				o.Helper()
 				older.forgetHeartbeat()
-				newer := newOwner(t, w, "o")
-				require.Greater(t, newer.boot, older.boot, what)
-				require.Len(t, newer.boot, 26, what)
+				newer := o.other("o")
+				require.Greater(o, newer.boot, older.boot, what)
+				require.Len(o, newer.boot, 26, what)
 				_, err := older.own(ctx, beatScript, grace)
-				require.ErrorIs(t, err, ErrReplaced, what)
+				require.ErrorIs(o, err, ErrReplaced, what)
 				older = newer
 			}
 			higher("the heartbeat expired")
 			higher("and again")
-			require.NoError(t, older.c.Del(ctx, older.keys.Witness()).Err())
+			older.do("DEL", older.keys.Witness())
 			older.run(beatScript, grace)
 			higher("the witness was deleted, and a beat came before the heartbeat's end")
-			require.NoError(t, older.c.HSet(ctx, older.keys.Witness(), "boot", "9999999999999999").Err())
+			older.do("HSET", older.keys.Witness(), "boot", "9999999999999999")
 			older.run(beatScript, grace)
 			higher("a record that no clock can have made is replaced")
 			beaten.run(beatScript, grace)
 			higher("a lower boot of another instance does not lower the record")
-			require.NoError(t, older.c.Set(ctx, older.keys.Witness(), "no hash", 0).Err())
+			older.do("SET", older.keys.Witness(), "no hash")
 			older.run(beatScript, grace)
-			newer := newOwner(t, w, "o")
-			require.Greater(t, newer.boot, older.boot, "the heartbeat alone remembers it")
-			require.NoError(t, older.c.Del(ctx, older.keys.Witness()).Err())
-			require.NoError(t, older.c.HSet(ctx, older.keys.Witness(), "grace", grace).Err())
+			newer := o.other("o")
+			require.Greater(o, newer.boot, older.boot, "the heartbeat alone remembers it")
+			older.do("DEL", older.keys.Witness())
+			older.do("HSET", older.keys.Witness(), "grace", grace)
 			older.forgetHeartbeat()
-			last := newOwner(t, w, "last")
-			require.Less(t, last.boot, future, "by the clock again")
-			require.Equal(t, last.boot[:16], older.c.HGet(ctx, older.keys.Witness(), "boot").Val(), "also of a boot by the clock")
+			last := o.other("last")
+			require.Less(o, last.boot, future, "by the clock again")
+			require.Equal(o, last.boot[:16], older.c.HGet(ctx, older.keys.Witness(), "boot").Val(), "also of a boot by the clock")
 		},
-		"a boot before anybody listened is recorded as soon as somebody does": func(t *testing.T, w redistest.World) {
-			first, second := newOwner(t, w, "first"), newOwner(t, w, "second")
-			require.Zero(t, first.c.Exists(t.Context(), first.keys.Witness()).Val())
+		"a boot before anybody listened is recorded as soon as somebody does": func(o *owner) {
+			first, second := o.other("first"), o.other("second")
+			require.Zero(o, first.c.Exists(o.Context(), first.keys.Witness()).Val())
 			grace := first.Timing().Grace().Milliseconds()
-			require.NoError(t, first.c.HSet(t.Context(), first.keys.Witness(), "grace", grace).Err())
+			first.do("HSET", first.keys.Witness(), "grace", grace)
 			for _, o := range []*owner{first, second, first} {
 				o.run(beatScript, grace)
 			}
-			require.Equal(t, second.boot[:16], first.c.HGet(t.Context(), first.keys.Witness(), "boot").Val())
+			require.Equal(o, second.boot[:16], first.c.HGet(o.Context(), first.keys.Witness(), "boot").Val())
 		},
-		"a message has one word for each id, whatever it is": func(t *testing.T, w redistest.World) {
-			o, former := newOwner(t, w, "o"), newOwner(t, w, "former")
-			sub := w.Client.Subscribe(t.Context(), o.keys.Heartbeat("former"))
-			defer func() { require.NoError(t, sub.Close()) }()
-			_, err := sub.Receive(t.Context())
-			require.NoError(t, err)
+		"a message has one word for each id, whatever it is": func(o *owner) {
+			former := o.other("former")
+			sub := o.w.Client.Subscribe(o.Context(), o.keys.Heartbeat("former"))
+			defer func() { require.NoError(o, sub.Close()) }()
+			_, err := sub.Receive(o.Context())
+			require.NoError(o, err)
 			ids := []any{
 				"", " a ", "/a/b", "%41", "50%", "nul\x00", "tab\t\n", "del\x7f", "имя\xff", "imei", "/", "//r1 5 imei",
 				"a  b", "%", "%2", "%zz", "{a}", "alice|phone", "no\u00a0break", "next\u0085line", strings.Repeat("long ", 200),
 			}
 			former.run(registerScript, ids...)
 			o.run(registerScript, ids...)
-			msg, err := sub.ReceiveMessage(t.Context())
-			require.NoError(t, err)
-			require.Contains(t, msg.Payload, "% %20a%20 %2Fa/b %2541 50%25 nul%00 tab%09%0A del%7F имя\xff imei %2F ")
-			require.Len(t, strings.Split(msg.Payload, " "), len(ids))
+			msg, err := sub.ReceiveMessage(o.Context())
+			require.NoError(o, err)
+			require.Contains(o, msg.Payload, "% %20a%20 %2Fa/b %2541 50%25 nul%00 tab%09%0A del%7F имя\xff imei %2F ")
+			require.Len(o, strings.Split(msg.Payload, " "), len(ids))
 			for i, w := range strings.Split(msg.Payload, " ") {
-				require.Equal(t, w, word(ids[i].(string)))
-				require.Equal(t, ids[i], unword(w))
+				require.Equal(o, w, word(ids[i].(string)))
+				require.Equal(o, ids[i], unword(w))
 			}
-			require.Equal(t, "50% %zz %2", unword("50%")+" "+unword("%zz")+" "+unword("%2"), "what is none of ours")
+			require.Equal(o, "50% %zz %2", unword("50%")+" "+unword("%zz")+" "+unword("%2"), "what is none of ours")
 		},
-	}
-	for name, run := range cases {
-		t.Run(name, func(t *testing.T) {
-			redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-				t.Parallel()
-				run(t, w)
-			})
-		})
+	} {
+		t.Run(name, func(t *testing.T) { owners(t, test) })
 	}
 }
 
 func TestATokenThatNoBootCanHaveDrawnEndsNobody(t *testing.T) {
-	redistest.Worlds(t, func(t *testing.T, w redistest.World) {
-		t.Parallel()
-		o, ctx := newOwner(t, w, "o"), t.Context()
+	owners(t, func(o *owner) {
+		ctx := o.Context()
 		grace := o.Timing().Grace().Milliseconds()
 		key := o.keys.Heartbeat("o")
 		for _, token := range []string{strings.Repeat("9", 26), "8999999999999999" + strings.Repeat("0", 10)} {
-			require.NoError(t, o.c.Set(ctx, key, "1/"+token, time.Minute).Err())
+			o.do("SET", key, "1/"+token, "EX", 60)
 			o.run(beatScript, grace)
-			require.NotContains(t, o.c.Get(ctx, key).Val(), token)
-			require.NoError(t, o.c.HSet(ctx, o.keys.Witness(), "boot", token[:16]).Err())
-			require.NoError(t, o.c.Set(ctx, key, "1/"+token, time.Minute).Err())
-			require.Less(t, newOwner(t, w, "o").boot, "8", "by the clock")
-			o = newOwner(t, w, "o")
+			require.NotContains(o, o.c.Get(ctx, key).Val(), token)
+			o.do("HSET", o.keys.Witness(), "boot", token[:16])
+			o.do("SET", key, "1/"+token, "EX", 60)
+			require.Less(o, o.other("o").boot, "8", "by the clock")
+			o = o.other("o")
 		}
 	})
 }

@@ -18,12 +18,13 @@ var (
 
 // timed is a table with its clock.
 type timed struct {
+	*testing.T
 	table
 	now time.Time
 }
 
-func newTimed() *timed {
-	d := &timed{newTable("me", 30*time.Second, 90*time.Second), anInstant}
+func newTimed(t *testing.T) *timed {
+	d := &timed{t, newTable("me", 30*time.Second, 90*time.Second), anInstant}
 	d.clock.read(anInstant.UnixMilli(), anInstant, anInstant)
 	return d
 }
@@ -35,12 +36,12 @@ func (d *timed) claim(imei string) *Claim {
 }
 
 // batch makes the next batch and returns what it does with its only device.
-func (d *timed) batch(t *testing.T) (what string, ops []op) {
-	t.Helper()
+func (d *timed) batch() (what string, ops []op) {
+	d.Helper()
 	b := d.next(d.now)
 	for name, some := range map[string][]op{"register": b.register, "heal": b.heal, "release": b.release, "check": b.check} {
 		if len(some) > 0 {
-			require.Empty(t, what, "one device, one operation")
+			require.Empty(d, what, "one device, one operation")
 			what, ops = name, some
 		}
 	}
@@ -57,56 +58,63 @@ func (d *timed) entry(ops []op, owner any, err error) {
 	d.ended(err)
 }
 
+// does makes the next batch, which does this.
+func (d *timed) does(want string) []op {
+	d.Helper()
+	what, ops := d.batch()
+	require.Equal(d, want, what)
+	return ops
+}
+
+// writes makes it, whatever it does, with this answer.
+func (d *timed) writes(got reply, err error) {
+	_, ops := d.batch()
+	d.answer(ops, got, err)
+}
+
 // stands registers a device that Redis knows.
-func (d *timed) stands(t *testing.T, imei string) *Claim {
-	t.Helper()
+func (d *timed) stands(imei string) *Claim {
+	d.Helper()
 	c := d.claim(imei)
-	_, ops := d.batch(t)
-	d.answer(ops, reply{}, nil)
-	require.Equal(t, standing, d.holdings[imei].state)
+	d.writes(reply{}, nil)
+	require.Equal(d, standing, d.holdings[imei].state)
 	return c
 }
 
 // namesR2 makes a standing device's entry name r2.
-func (d *timed) namesR2(t *testing.T, c *Claim) {
-	t.Helper()
+func (d *timed) namesR2(c *Claim) {
+	d.Helper()
 	d.checkStanding(c.h)
-	what, ops := d.batch(t)
-	require.Equal(t, "check", what)
-	d.entry(ops, "r2", nil)
-	require.Equal(t, foreign, c.h.state)
-	what, ops = d.batch(t)
-	require.Equal(t, "heal", what, "it leaves the index")
-	d.answer(ops, reply{foreign: map[string]string{c.h.id: "r2"}}, nil)
-	require.Equal(t, foreign, c.h.state)
-	require.False(t, c.h.indexed)
+	d.entry(d.does("check"), "r2", nil)
+	require.Equal(d, foreign, c.h.state)
+	d.answer(d.does("heal"), reply{foreign: map[string]string{c.h.id: "r2"}}, nil)
+	require.Equal(d, foreign, c.h.state)
+	require.False(d, c.h.indexed)
 }
 
 // in brings a device into a state and returns its claim, even if released.
-func (d *timed) in(t *testing.T, s state) *Claim {
-	t.Helper()
+func (d *timed) in(s state) *Claim {
+	d.Helper()
 	if s == unwritten {
 		return d.claim("imei")
 	}
-	c := d.stands(t, "imei")
+	c := d.stands("imei")
 	switch s {
 	case registering:
 		c = d.claim("imei")
 	case unconfirmed:
 		d.set(c.h, unconfirmed)
 	case foreign:
-		d.namesR2(t, c)
+		d.namesR2(c)
 	case releasing, released:
 		d.release(c, d.now)
 		if s == released {
-			_, ops := d.batch(t)
-			d.answer(ops, reply{}, errLost)
+			d.writes(reply{}, errLost)
 			d.retry(d.now)
-			_, ops = d.batch(t)
-			d.answer(ops, reply{}, nil)
+			d.writes(reply{}, nil)
 		}
 	}
-	require.Equal(t, s, c.h.state)
+	require.Equal(d, s, c.h.state)
 	return c
 }
 
@@ -125,21 +133,20 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
 			t.Parallel()
 			for _, waits := range []bool{false, true} {
-				d := newTimed()
-				d.in(t, s)
+				d := newTimed(t)
+				d.in(s)
 				expected := want.atOnce
 				if waits {
 					d.now = d.now.Add(quiteAWhile)
 					expected = want.later
 				}
 				d.retry(d.now)
-				what, ops := d.batch(t)
+				what, ops := d.batch()
 				require.Equal(t, expected, what)
 				require.Empty(t, d.miscounted())
 				if s == standing { // a beat checks it
 					d.checkShard(0)
-					what, ops = d.batch(t)
-					require.Equal(t, "check", what)
+					what, ops = "check", d.does("check")
 				}
 				if what == "check" {
 					d.entry(ops, nil, errLost)
@@ -148,7 +155,7 @@ func TestWhatTheWriterDoesWithADeviceInEachState(t *testing.T) {
 				}
 				require.Empty(t, d.miscounted())
 				d.retry(d.now)
-				what, _ = d.batch(t)
+				what, _ = d.batch()
 				require.Equal(t, want.failed, what, "after a failure")
 				require.Empty(t, d.miscounted())
 			}
@@ -163,10 +170,10 @@ func TestWhatACheckFinds(t *testing.T) {
 		foreign:  {unconfirmed, unconfirmed, foreign},
 	} {
 		for owner, state := range map[any]state{"me": want.ours, nil: want.gone, "": want.gone, "r2": want.others, "r3": foreign} {
-			d := newTimed()
-			c := d.in(t, s)
+			d := newTimed(t)
+			c := d.in(s)
 			d.enqueue(c.h, false)
-			_, ops := d.batch(t)
+			_, ops := d.batch()
 			d.entry(ops, owner, nil)
 			require.Equal(t, state, c.h.state, "state %d, the entry names %v", s, owner)
 			require.Empty(t, d.miscounted())
@@ -177,8 +184,8 @@ func TestWhatACheckFinds(t *testing.T) {
 func TestAReleaseOfEachState(t *testing.T) {
 	t.Parallel()
 	for s := unwritten; s <= foreign; s++ {
-		d := newTimed()
-		c := d.in(t, s)
+		d := newTimed(t)
+		c := d.in(s)
 		d.release(c, d.now)
 		d.release(c, d.now)
 		if s == unwritten {
@@ -187,8 +194,7 @@ func TestAReleaseOfEachState(t *testing.T) {
 			continue
 		}
 		require.Equal(t, releasing, c.h.state)
-		what, ops := d.batch(t)
-		require.Equal(t, "release", what)
+		ops := d.does("release")
 		d.answer(ops, reply{}, nil)
 		require.Equal(t, forgotten, c.h.state)
 		require.Zero(t, d.held()+d.left()+d.pending())
@@ -198,19 +204,17 @@ func TestAReleaseOfEachState(t *testing.T) {
 
 func TestAWriteOfUnknownFateIsCheckedForAWholeTTL(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
+	d := newTimed(t)
 	c := d.claim("imei")
-	_, ops := d.batch(t)
-	d.answer(ops, reply{}, errLost)
+	d.writes(reply{}, errLost)
 	d.retry(d.now)
-	what, ops := d.batch(t)
-	require.Equal(t, "heal", what)
+	ops := d.does("heal")
 	d.answer(ops, reply{}, nil)
 	require.Equal(t, standing, c.h.state)
 	for _, want := range []string{"check", "check", "check", "check", ""} {
 		d.now = d.now.Add(d.ttl * 3 / 10)
 		d.retry(d.now)
-		what, ops := d.batch(t)
+		what, ops := d.batch()
 		require.Equal(t, want, what)
 		if what == "check" {
 			d.entry(ops, "me", nil)
@@ -221,14 +225,13 @@ func TestAWriteOfUnknownFateIsCheckedForAWholeTTL(t *testing.T) {
 
 func TestWhatIsDecidedAnewWhileItIsWrittenIsLeftToTheNextBatch(t *testing.T) {
 	t.Parallel()
-	d := newTimed()
-	c := d.stands(t, "imei")
+	d := newTimed(t)
+	c := d.stands("imei")
 	d.release(c, d.now)
-	_, ops := d.batch(t)
+	_, ops := d.batch()
 	back := d.claim("imei")
 	require.Empty(t, d.wanted(ops), "a device that came back is not released behind its back")
-	what, ops := d.batch(t)
-	require.Equal(t, "register", what)
+	ops = d.does("register")
 	d.release(back, d.now)
 	require.Empty(t, d.wanted(ops))
 	require.Equal(t, releasing, back.h.state)
@@ -314,7 +317,7 @@ func TestTheTableAgreesWithRedisInTheEnd(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		d, s := newTimed(), &server{entries: map[string]string{}, index: map[string]bool{}}
+		d, s := newTimed(t), &server{entries: map[string]string{}, index: map[string]bool{}}
 		d.spare = -rnd.IntN(25) // remembers few
 		claims := map[string]*Claim{}
 		imei := func() string { return fmt.Sprint(rnd.IntN(20)) }
