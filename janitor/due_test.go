@@ -1,7 +1,6 @@
 package janitor_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -21,15 +20,14 @@ const scanTakes = time.Second
 // a hundred devices.
 func quiet(t *testing.T, takes time.Duration, test func(f *fleet, r *replica, stopOther func())) {
 	t.Helper()
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		stop := f.beat("other")
 		defer stop()
 		f.indexed("other", 100)
-		r := f.replica("r1", func(c *Config) {
+		r := f.starts(func(c *Config) {
 			c.Interval = time.Minute
 			c.Client.AddHook(slowed("hscan", takes))
 		})
-		defer r.start()()
 		pass(5*time.Minute + 30*time.Second)
 		test(f, r, stop)
 	})
@@ -43,38 +41,38 @@ func (r *replica) scans(reason string) int {
 func TestAFullScanRunsAgainWithinAnIntervalWhereItCanFindSomething(t *testing.T) {
 	t.Parallel()
 	for reason, c := range map[string]struct {
-		change func(t *testing.T, f *fleet, r *replica)
+		change func(f *fleet, r *replica)
 		after  time.Duration // 0: an interval
 	}{
-		"unindexed": {change: func(_ *testing.T, f *fleet, _ *replica) { f.entries("older", 10) }},
-		"stale_index": {change: func(t *testing.T, f *fleet, _ *replica) {
-			f.must(f.SAdd(f.t.Context(), f.Devices("other"), "no entry"))
+		"unindexed": {change: func(f *fleet, _ *replica) { f.entries("older", 10) }},
+		"stale_index": {change: func(f *fleet, _ *replica) {
+			f.do("SADD", f.Devices("other"), "no entry")
 		}},
-		"silent": {change: func(t *testing.T, f *fleet, _ *replica) {
-			f.must(f.SAdd(f.t.Context(), f.Roster(), "gone"))
+		"silent": {change: func(f *fleet, _ *replica) {
+			f.do("SADD", f.Roster(), "gone")
 			f.dies("gone")
 		}},
-		"unknown": {change: func(t *testing.T, f *fleet, _ *replica) {
-			f.must(f.SAdd(f.t.Context(), f.Roster(), "odd"))
-			f.must(f.Set(f.t.Context(), f.Heartbeat("odd"), "0/0", 0))
-			f.must(f.Set(f.t.Context(), f.Devices("odd"), "x", 0))
+		"unknown": {change: func(f *fleet, _ *replica) {
+			f.do("SADD", f.Roster(), "odd")
+			f.do("SET", f.Heartbeat("odd"), "0/0")
+			f.do("SET", f.Devices("odd"), "x")
 		}},
-		"hold": {after: grace + time.Minute, change: func(t *testing.T, f *fleet, _ *replica) {
-			f.must(f.HDel(f.t.Context(), f.Witness(), "last"))
+		"hold": {after: grace + time.Minute, change: func(f *fleet, _ *replica) {
+			f.do("HDEL", f.Witness(), "last")
 		}},
-		"asked": {change: func(_ *testing.T, _ *fleet, r *replica) {
-			require.Equal(t, 100, r.sweep(Request{})["registry"].Scanned)
+		"asked": {change: func(f *fleet, r *replica) {
+			require.Equal(f, 100, r.sweep(Request{})["registry"].Scanned)
 		}},
-		"term": {change: func(t *testing.T, f *fleet, r *replica) { require.NoError(t, r.Resign(f.t.Context())) }},
+		"term": {change: func(f *fleet, r *replica) { require.NoError(f, r.Resign(f.Context())) }},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
 				before := r.scans(reason)
-				c.change(t, f, r)
+				c.change(f, r)
 				pass(max(c.after, time.Minute) + 30*time.Second)
 				require.Greater(t, r.scans(reason), before)
-				require.Zero(t, f.left("older"))
-				require.Equal(t, 100, f.left("other"))
+				f.has(0, "older")
+				f.has(100, "other")
 			})
 		})
 	}
@@ -109,16 +107,23 @@ func TestAFullScanThatCanFindNothingIsPutOff(t *testing.T) {
 				require.InDelta(t, time.Since(begun).Minutes()+5, done, 2)
 				require.Equal(t, 100, r.report("registry").Scanned)
 				require.True(t, r.Status().Leading)
+
+				require.NoError(t, r.Pause(f.Context(), Pause{Who: "me", Why: "test"}))
+				pass(time.Minute)
+				require.Equal(t, Held, r.report("registry").Outcome, "also while no full scan is due")
+				require.NoError(t, r.Resume(f.Context()))
+				pass(time.Minute)
+				require.Equal(t, Done, r.report("registry").Outcome)
 			})
 		})
 	}
 }
 
 func TestAFullScanThatFailedIsDueAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		f.indexed("r1", 10)
 		var scans atomic.Int64
-		r := f.replica("r1", func(c *Config) {
+		r := f.starts(func(c *Config) {
 			c.Interval = time.Minute
 			c.Client.AddHook(slowed("hscan", scanTakes))
 			c.Client.AddHook(before("hscan", func() error {
@@ -128,11 +133,10 @@ func TestAFullScanThatFailedIsDueAgain(t *testing.T) {
 				return nil
 			}))
 		})
-		defer r.start()()
 		pass(2 * time.Minute)
-		require.Equal(t, 1, r.scans("term"))
-		require.Equal(t, 1, r.scans("unfinished"))
-		require.Equal(t, Done, r.report("registry").Outcome)
+		require.Equal(f, 1, r.scans("term"))
+		require.Equal(f, 1, r.scans("unfinished"))
+		require.Equal(f, Done, r.report("registry").Outcome)
 	})
 }
 
@@ -140,12 +144,12 @@ func TestWhatHidesFromTheCountIsFoundAtTheLongestGap(t *testing.T) {
 	quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
 		f.entries("older", 10)
 		for i := range 10 {
-			f.must(f.SAdd(f.t.Context(), f.Devices("other"), fmt.Sprint("moved ", i)))
+			f.do("SADD", f.Devices("other"), fmt.Sprint("moved ", i))
 		}
 		pass(5 * time.Minute)
-		require.Equal(t, 10, f.left("older"))
+		f.has(10, "older")
 		pass(8 * time.Minute)
-		require.Zero(t, f.left("older"))
+		f.has(0, "older")
 		require.Equal(t, 1, r.scans("interval"))
 	})
 }
@@ -157,32 +161,9 @@ func TestADeathThatTheQuickWaySweepsNeedsNoFullScan(t *testing.T) {
 		pass(time.Minute)
 		stopOther()
 		pass(3 * time.Minute)
-		require.Zero(f.t, f.left("other"))
+		f.has(0, "other")
 		for _, reason := range []string{"unindexed", "stale_index", "interval", "unlisted"} {
-			require.Zero(f.t, r.scans(reason), reason)
+			require.Zero(f, r.scans(reason), reason)
 		}
-	})
-}
-
-func TestAJanitorThatOnlyReportsScansEachInterval(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r1", func(c *Config) {
-			c.Interval, c.DryRun = time.Minute, true
-			c.Client.AddHook(slowed("hscan", scanTakes))
-		})
-		defer r.start()()
-		pass(10 * time.Minute)
-		require.InDelta(t, 10, r.scans("dry_run"), 1)
-	})
-}
-
-func TestAPauseIsShownWhileNoFullScanIsDue(t *testing.T) {
-	quiet(t, scanTakes, func(f *fleet, r *replica, _ func()) {
-		require.NoError(f.t, r.Pause(f.t.Context(), Pause{Who: "me", Why: "test"}))
-		pass(time.Minute)
-		require.Equal(f.t, Held, r.report("registry").Outcome)
-		require.NoError(f.t, r.Resume(context.Background()))
-		pass(time.Minute)
-		require.Equal(f.t, Done, r.report("registry").Outcome)
 	})
 }

@@ -201,11 +201,11 @@ func (noTest) FailNow()                  {}
 // Absence is not evidence: the registry, the indexes and the roster are lost in mid-sweep, and a
 // live owner keeps its keys. So does one that comes back after it was judged dead.
 func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		ctx := t.Context()
+	inWorlds(t, func(f *fleet) {
+		ctx := f.Context()
 		key := func(id string) string {
 			key := f.Prefix + "sessions:" + id
-			f.must(f.HSet(ctx, key, "a", "session"))
+			f.do("HSET", key, "a", "session")
 			return key
 		}
 		lives := func(id string) error { return f.Set(ctx, f.Heartbeat(id), "0/0", time.Minute).Err() }
@@ -213,8 +213,8 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 		for i := range 100 {
 			id := fmt.Sprint("o", i)
 			f.indexed(id, 1)
-			f.must(f.HDel(ctx, f.Beats(), id))
-			require.NoError(t, lives(id))
+			f.do("HDEL", f.Beats(), id)
+			require.NoError(f, lives(id))
 			kept, lost = append(kept, key(id)), append(lost, f.Devices(id))
 		}
 		silentForMinutes(ctx, f.Client, f.Layout, "back")
@@ -227,9 +227,9 @@ func TestTheExampleDeletesNothingOfTheLivingWhenTheRegistryIsLost(t *testing.T) 
 		})
 		r.faults.set(once(func([]any) error { return lives("back") }), nil)
 		r.leads()
-		require.Equal(t, janitor.Done, r.sweep(janitor.Request{Sweep: "sessions"})["sessions"].Outcome)
-		require.Zero(t, f.Exists(ctx, dead, f.Registry()).Val())
-		require.Equal(t, int64(len(kept)), f.Exists(ctx, kept...).Val())
-		require.Equal(t, 1, f.total())
+		require.Equal(f, janitor.Done, r.sweep(janitor.Request{Sweep: "sessions"})["sessions"].Outcome)
+		require.Zero(f, f.Exists(ctx, dead, f.Registry()).Val())
+		require.Equal(f, int64(len(kept)), f.Exists(ctx, kept...).Val())
+		require.Equal(f, 1, f.total())
 	})
 }

@@ -43,7 +43,7 @@ func TestNewNamesEverythingThatIsWrong(t *testing.T) {
 }
 
 func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		replicas := map[string]*replica{}
 		stops := map[string]func(){}
 		for _, id := range []string{"r1", "r2", "r3"} {
@@ -57,7 +57,7 @@ func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 					leaders = append(leaders, id)
 				}
 			}
-			require.LessOrEqual(t, len(leaders), 1)
+			require.LessOrEqual(f, len(leaders), 1)
 			if len(leaders) == 0 {
 				return ""
 			}
@@ -71,44 +71,43 @@ func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 				continue
 			}
 			var not *NotLeaderError
-			_, err := r.Janitor.Sweep(t.Context(), Request{})
-			require.ErrorAs(t, err, &not)
-			require.Equal(t, first, not.Leader)
-			require.ErrorAs(t, r.Resign(t.Context()), &not)
+			_, err := r.Janitor.Sweep(f.Context(), Request{})
+			require.ErrorAs(f, err, &not)
+			require.Equal(f, first, not.Leader)
+			require.ErrorAs(f, r.Resign(f.Context()), &not)
 			f.eventually(func() bool { return r.Status().Leader == first })
 		}
 
 		f.eventually(func() bool { // on a busy machine the lease may have expired
 			first = leader()
-			return first != "" && replicas[first].Resign(t.Context()) == nil
+			return first != "" && replicas[first].Resign(f.Context()) == nil
 		})
 		f.eventually(func() bool { l := leader(); return l != "" && l != first })
 		second := leader()
 		before := replicas[second].Status().Epoch
 		stops[second]()
 		f.eventually(func() bool { l := leader(); return l != "" && l != second })
-		require.Greater(t, replicas[leader()].Status().Epoch, before)
+		require.Greater(f, replicas[leader()].Status().Epoch, before)
 	})
 }
 
 func TestATermThatMeetsAHigherEpochInTheLogDrawsAbove(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inWorlds(t, func(f *fleet) {
 		met := uint64(time.Now().Add(30 * 24 * time.Hour).UnixMicro()) // another clock was ahead
-		f.must(f.XAdd(t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprint(met, "-7"), Values: []string{"count", "0"}}))
+		f.must(f.XAdd(f.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprint(met, "-7"), Values: []string{"count", "0"}}))
 		f.entries("dead", 3)
-		r := f.replica("r1", nil)
-		r.leads()
-		require.Greater(t, r.Status().Epoch, met)
-		require.Zero(t, f.left("dead"))
-		require.Equal(t, 3, f.recorded())
+		r := f.leader()
+		require.Greater(f, r.Status().Epoch, met)
+		f.has(0, "dead")
+		require.Equal(f, 3, f.recorded())
 	})
 }
 
 func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		entered, causes := make(chan struct{}, 1), make(chan error, 1)
 		first := true
-		r := f.replica("r1", func(c *Config) {
+		r := f.leader(func(c *Config) {
 			c.Sweeps = []Sweeper{fakeSweep{name: "fake", pass: func(ctx context.Context, _ *Pass) error {
 				if first {
 					first = false
@@ -120,22 +119,21 @@ func TestAPassOnDemandEndsWithWhoAskedForIt(t *testing.T) {
 				return ctx.Err()
 			}}}
 		})
-		r.leads()
 		gone := errors.New("gone")
-		ctx, cancel := context.WithCancelCause(t.Context())
+		ctx, cancel := context.WithCancelCause(f.Context())
 		go func() { <-entered; cancel(gone) }()
 		_, err := r.Janitor.Sweep(ctx, Request{})
-		require.ErrorIs(t, err, gone)
-		require.ErrorIs(t, <-causes, gone)
-		require.True(t, r.Status().Leading, "the term goes on")
+		require.ErrorIs(f, err, gone)
+		require.ErrorIs(f, <-causes, gone)
+		require.True(f, r.Status().Leading, "the term goes on")
 		f.eventually(func() bool { return r.report("fake").Outcome == Lost })
-		require.Contains(t, r.report("fake").Error, "abandoned by its caller")
-		require.Zero(t, r.value("janitor_passes_total", "sweep", "fake", "outcome", "failed"))
+		require.Contains(f, r.report("fake").Error, "abandoned by its caller")
+		r.counts(0, "janitor_passes_total", "sweep", "fake", "outcome", "failed")
 	})
 }
 
 func TestOneSweepAloneCanBeAskedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var passes [2]atomic.Int64
 		counted := func(i int) func(context.Context, *Pass) error {
 			return func(context.Context, *Pass) error { passes[i].Add(1); return nil }
@@ -145,125 +143,86 @@ func TestOneSweepAloneCanBeAskedFor(t *testing.T) {
 				fakeSweep{name: "one", every: time.Hour, pass: counted(0)}, fakeSweep{name: "two", every: time.Hour, pass: counted(1)},
 			}
 		})
-		_, err := r.Janitor.Sweep(t.Context(), Request{Sweep: "three"})
+		_, err := r.Janitor.Sweep(f.Context(), Request{Sweep: "three"})
 		var unknown *UnknownSweepError
-		require.ErrorAs(t, err, &unknown, "also on a replica that does not lead")
-		require.Equal(t, &UnknownSweepError{Name: "three", Known: []string{"owners", "registry", "one", "two"}}, unknown)
-		require.EqualError(t, err, `janitor: no sweep is named "three"; there are owners, registry, one, two`)
+		require.ErrorAs(f, err, &unknown, "also on a replica that does not lead")
+		require.Equal(f, &UnknownSweepError{Name: "three", Known: []string{"owners", "registry", "one", "two"}}, unknown)
+		require.EqualError(f, err, `janitor: no sweep is named "three"; there are owners, registry, one, two`)
 
 		r.leads()
 		f.eventually(func() bool { return passes[0].Load() == 1 && passes[1].Load() == 1 })
-		reports, err := r.Janitor.Sweep(t.Context(), Request{Sweep: "two"})
-		require.NoError(t, err)
-		require.Len(t, reports, 1)
-		require.Equal(t, "two", reports[0].Sweep)
-		require.EqualValues(t, 1, passes[0].Load())
-		require.EqualValues(t, 2, passes[1].Load())
+		reports, err := r.Janitor.Sweep(f.Context(), Request{Sweep: "two"})
+		require.NoError(f, err)
+		require.Len(f, reports, 1)
+		require.Equal(f, "two", reports[0].Sweep)
+		require.EqualValues(f, 1, passes[0].Load())
+		require.EqualValues(f, 2, passes[1].Load())
 	})
 }
 
 func TestAPauseHoldsEveryLeader(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		other := f.replica("r2", nil) // not even running
-		require.NoError(t, other.Pause(t.Context(), Pause{Who: "ops", Why: "migration"}))
+		require.NoError(f, other.Pause(f.Context(), Pause{Who: "ops", Why: "migration"}))
 		f.indexed("dead", 5)
-		r := f.replica("r1", nil)
-		r.leads()
+		r := f.leader()
 		for _, sweep := range []string{"owners", "registry"} {
-			require.Equal(t, Held, r.report(sweep).Outcome)
-			require.Equal(t, "paused", r.report(sweep).Reason)
+			require.Equal(f, Held, r.report(sweep).Outcome)
+			require.Equal(f, "paused", r.report(sweep).Reason)
 		}
 		f.eventually(func() bool { return r.Status().Paused != nil })
-		require.Equal(t, "migration", r.Status().Paused.Why)
-		require.GreaterOrEqual(t, r.value("janitor_held_total", "reason", "paused"), 2.0)
+		require.Equal(f, "migration", r.Status().Paused.Why)
+		require.GreaterOrEqual(f, r.value("janitor_held_total", "reason", "paused"), 2.0)
 
-		require.Equal(t, 5, r.sweep(Request{DryRun: true})["registry"].Condemned, "an operator that paused may see it")
-		require.Equal(t, Held, r.sweep(Request{})["registry"].Outcome)
-		require.Equal(t, 5, f.left("dead"))
+		require.Equal(f, 5, r.sweep(Request{DryRun: true})["registry"].Condemned, "an operator that paused may see it")
+		require.Equal(f, Held, r.sweep(Request{})["registry"].Outcome)
+		f.has(5, "dead")
 
-		require.NoError(t, other.Resume(t.Context()))
-		require.Equal(t, Done, r.sweep(Request{})["registry"].Outcome)
-		require.Zero(t, f.left("dead"))
+		require.NoError(f, other.Resume(f.Context()))
+		require.Equal(f, Done, r.sweep(Request{})["registry"].Outcome)
+		f.has(0, "dead")
 		r.Poke() // a replica learns of others' actions with its next tick
 		f.eventually(func() bool { return r.Status().Paused == nil })
 	})
 }
 
 func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		r := f.replica("r1", nil)
-		require.ErrorContains(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(-time.Minute)}), "is past")
-		require.NoError(t, r.Pause(t.Context(), Pause{Until: time.Now().Add(time.Hour)}))
-		require.Greater(t, f.PTTL(t.Context(), f.Paused()).Val(), 50*time.Minute)
-		f.must(f.Set(t.Context(), f.Paused(), "hands off", 0))
+		require.ErrorContains(f, r.Pause(f.Context(), Pause{Until: time.Now().Add(-time.Minute)}), "is past")
+		require.NoError(f, r.Pause(f.Context(), Pause{Until: time.Now().Add(time.Hour)}))
+		require.Greater(f, f.PTTL(f.Context(), f.Paused()).Val(), 50*time.Minute)
+		f.do("SET", f.Paused(), "hands off")
 		r.leads()
-		require.Equal(t, "paused", r.sweep(Request{})["registry"].Reason)
+		require.Equal(f, "paused", r.sweep(Request{})["registry"].Reason)
 		f.eventually(func() bool { p := r.Status().Paused; return p != nil && p.Why == "hands off" })
-	})
-}
-
-func TestADryRunReportsAndDeletesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.indexed("dead", 12)
-		r := f.replica("r1", func(c *Config) { c.DryRun = true; c.DeleteBatch = 5 })
-		r.leads()
-		for _, sweep := range []string{"owners", "registry"} {
-			rep := r.report(sweep)
-			require.True(t, rep.DryRun)
-			require.Equal(t, Done, rep.Outcome)
-			require.Equal(t, 12, rep.Condemned)
-			require.Zero(t, rep.Evicted)
-		}
-		require.Equal(t, 12, f.left("dead"))
-		require.Zero(t, f.recorded())
-		require.True(t, f.SIsMember(t.Context(), f.Roster(), "dead").Val())
-	})
-}
-
-func TestAGuardThatHoldsHoldsWhatLooksFreeHere(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r1", nil)
-		r.leads()
-		f.entries("dead", 5)
-		r.faults.set(once(func([]any) error {
-			return f.Set(t.Context(), f.Witness(), "not a hash", 0).Err()
-		}), nil)
-		rep := r.sweep(Request{})["registry"]
-		require.Equal(t, Held, rep.Outcome)
-		require.Equal(t, "gap", rep.Reason)
-		require.Equal(t, map[SkipReason]int{SkipHeld: 5}, rep.Spared)
-		require.Equal(t, 5, f.left("dead"))
 	})
 }
 
 // A pass that can judge nobody has failed. One that may not ask how much there is has not.
 func TestAPassFailsIfWhatItAsksFailsUnlessItCanDoWithout(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		command string
 		err     error
 		want    Outcome
-	}{
+	}
+	rows(t, inBubble, map[string]row{
 		"nobody can be judged":       {"pttl", io.ErrUnexpectedEOF, Failed},
 		"nothing can be counted":     {"hlen", io.ErrUnexpectedEOF, Failed},
 		"it is not allowed to count": {"hlen", refusal("NOPERM this user has no permissions to run the 'hlen' command"), Done},
 		"all is well":                {"get", io.EOF, Done},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				var line broken
-				r := f.replica("r1", func(c *Config) { c.Client.AddHook(redistest.Intercept(line.meets)) })
-				r.leads()
-				f.entries("dead", 3)
-				defer line.by(c.command, c.err)()
-				rep := r.sweep(Request{})["registry"]
-				require.Equal(t, c.want, rep.Outcome)
-				if c.want == Failed {
-					require.Contains(t, rep.Error, c.err.Error())
-					require.Equal(t, 3, f.left("dead"))
-				} else {
-					require.Zero(t, f.left("dead"))
-				}
-			})
-		})
-	}
+	}, func(f *fleet, c row) {
+		var line broken
+		r := f.leader(func(c *Config) { c.Client.AddHook(redistest.Intercept(line.meets)) })
+		f.entries("dead", 3)
+		defer line.by(c.command, c.err)()
+		rep := r.sweep(Request{})["registry"]
+		require.Equal(f, c.want, rep.Outcome)
+		if c.want == Failed {
+			require.Contains(f, rep.Error, c.err.Error())
+			f.has(3, "dead")
+		} else {
+			f.has(0, "dead")
+		}
+	})
 }

@@ -3,7 +3,6 @@ package janitor_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
 	"github.com/rollcall-redis/rollcall/internal/keyless"
+	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
@@ -48,7 +48,7 @@ const (
 
 // fleet is a test's corner of a server: replicas that are only keys, and janitors that really run.
 type fleet struct {
-	t *testing.T
+	*testing.T
 	*redis.Client
 	guard.Layout
 	options  *redis.Options
@@ -59,22 +59,20 @@ type fleet struct {
 // setup returns a fleet on a server that has been observed for an hour.
 func setup(t *testing.T, w redistest.World) *fleet {
 	// No machine is slow enough to lose a lease of half a minute.
-	f := &fleet{t: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 30 * time.Second}
+	f := &fleet{T: t, Client: w.Client, Layout: guard.Layout{Prefix: w.Prefix}, options: w.Options, leaseTTL: 30 * time.Second}
 	f.listenedFor(time.Hour)
 	return f
 }
 
 // inWorlds runs a test in parallel, with its own fleet on a real server and in a bubble.
-func inWorlds(t *testing.T, test func(t *testing.T, f *fleet)) {
+func inWorlds(t *testing.T, test func(f *fleet)) {
 	t.Helper()
 	t.Parallel()
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
-		test(t, onReal(t))
+		test(onReal(t))
 	})
-	t.Run("bubble", func(t *testing.T) {
-		inBubble(t, test)
-	})
+	t.Run("bubble", func(t *testing.T) { inBubble(t, test) })
 }
 
 func onReal(t *testing.T) *fleet {
@@ -82,16 +80,18 @@ func onReal(t *testing.T) *fleet {
 	return setup(t, redistest.World{Client: s.Client(), Options: s.Options(), Prefix: redistest.Prefix(t), Real: true})
 }
 
+func (f *fleet) do(args ...any) { f.Helper(); f.must(f.Client.Do(f.Context(), args...)) }
+
 func (f *fleet) must(cmd redis.Cmder) {
-	f.t.Helper()
-	require.NoError(f.t, cmd.Err())
+	f.Helper()
+	require.NoError(f, cmd.Err())
 }
 
 // listenedFor backdates the witness.
 func (f *fleet) listenedFor(d time.Duration) {
-	w, err := guard.New(f.Client, f.Client, f.Layout, timing, "nobody").Tick(f.t.Context())
-	require.NoError(f.t, err)
-	f.must(f.HSet(f.t.Context(), f.Witness(), "since", w.Now.Add(-d).UnixMilli()))
+	w, err := guard.New(f.Client, f.Client, f.Layout, timing, "nobody").Tick(f.Context())
+	require.NoError(f, err)
+	f.do("HSET", f.Witness(), "since", w.Now.Add(-d).UnixMilli())
 }
 
 // live gives instances a heartbeat, a record and a place on the roster. Nobody renews them, and
@@ -109,39 +109,39 @@ func (f *fleet) beats(id string, ttl time.Duration) {
 }
 
 func (f *fleet) beatsOn(id string, ttl time.Duration) {
-	f.must(f.Set(f.t.Context(), f.Heartbeat(id), "0/0", ttl))
-	f.must(f.SAdd(f.t.Context(), f.Roster(), id))
+	f.must(f.Set(f.Context(), f.Heartbeat(id), "0/0", ttl))
+	f.do("SADD", f.Roster(), id)
 	f.record(id, doubt.Holds, 0, ttl)
 }
 
 // announce publishes an id, as instances do that come or leave.
 func (f *fleet) announce(id string) {
-	f.must(f.Publish(f.t.Context(), keyless.Channel(f.Client, f.News()), id))
+	f.do("PUBLISH", keyless.Channel(f.Client, f.News()), id)
 }
 
 // dies makes an instance as dead as one that has been silent for so long that nothing can be in
 // doubt.
 func (f *fleet) dies(id string) {
-	f.must(f.Del(f.t.Context(), f.Heartbeat(id)))
+	f.do("DEL", f.Heartbeat(id))
 	f.record(id, doubt.Holds, beatTTL+grace+10*time.Second, beatTTL)
 	f.announce(id)
 }
 
 // record stores a record that is so old.
 func (f *fleet) record(id string, state doubt.State, ago, ttl time.Duration) {
-	now, err := f.Time(f.t.Context()).Result()
-	require.NoError(f.t, err)
+	now, err := f.Time(f.Context()).Result()
+	require.NoError(f, err)
 	due := doubt.Own{Interval: timing.Interval.Milliseconds()}.Due()
 	r := doubt.Record{
 		Last: now.Add(-ago).UnixMilli(), TTL: ttl.Milliseconds(), State: state, Born: 1,
 		Due: due + (ttl - beatTTL).Milliseconds(),
 	}
-	f.must(f.HSet(f.t.Context(), f.Beats(), id, r.String()))
+	f.do("HSET", f.Beats(), id, r.String())
 }
 
 // entries adds entries of an owner, which is dead beyond doubt unless it has a record.
 func (f *fleet) entries(owner string, n int) []string {
-	if !f.HExists(f.t.Context(), f.Beats(), owner).Val() {
+	if !f.HExists(f.Context(), f.Beats(), owner).Val() {
 		f.record(owner, doubt.Holds, beatTTL+grace+10*time.Second, beatTTL)
 	}
 	return f.plain(owner, n)
@@ -155,7 +155,7 @@ func (f *fleet) plain(owner string, n int) []string {
 		imeis = append(imeis, imei)
 		pairs = append(pairs, imei, owner)
 	}
-	f.must(f.HSet(f.t.Context(), f.Registry(), pairs))
+	f.must(f.HSet(f.Context(), f.Registry(), pairs))
 	return imeis
 }
 
@@ -166,15 +166,15 @@ func (f *fleet) indexed(owner string, n int) []string {
 	for i, imei := range imeis {
 		members[i] = imei
 	}
-	f.must(f.SAdd(f.t.Context(), f.Devices(owner), members...))
-	f.must(f.SAdd(f.t.Context(), f.Roster(), owner))
+	f.must(f.SAdd(f.Context(), f.Devices(owner), members...))
+	f.do("SADD", f.Roster(), owner)
 	f.announce(owner)
 	return imeis
 }
 
 func (f *fleet) left(owner string) int {
-	all, err := f.HGetAll(f.t.Context(), f.Registry()).Result()
-	require.NoError(f.t, err)
+	all, err := f.HGetAll(f.Context(), f.Registry()).Result()
+	require.NoError(f, err)
 	n := 0
 	for _, o := range all {
 		if o == owner {
@@ -184,15 +184,25 @@ func (f *fleet) left(owner string) int {
 	return n
 }
 
+// has checks how many entries some owners have together.
+func (f *fleet) has(n int, owners ...string) {
+	f.Helper()
+	left := 0
+	for _, owner := range owners {
+		left += f.left(owner)
+	}
+	require.Equal(f, n, left, owners)
+}
+
 // recorded returns the log's sum of evictions.
 func (f *fleet) recorded() int {
-	records, err := f.XRange(f.t.Context(), f.Log(), "-", "+").Result()
-	require.NoError(f.t, err)
+	records, err := f.XRange(f.Context(), f.Log(), "-", "+").Result()
+	require.NoError(f, err)
 	sum := 0
 	for _, r := range records {
 		if text, ok := r.Values["count"]; ok {
 			n, err := strconv.Atoi(fmt.Sprint(text))
-			require.NoError(f.t, err)
+			require.NoError(f, err)
 			sum += n
 		}
 	}
@@ -200,11 +210,11 @@ func (f *fleet) recorded() int {
 }
 
 func (f *fleet) total() int {
-	n, err := f.HGet(f.t.Context(), f.Witness(), "evicted_total").Int()
+	n, err := f.HGet(f.Context(), f.Witness(), "evicted_total").Int()
 	if err == redis.Nil {
 		return 0
 	}
-	require.NoError(f.t, err)
+	require.NoError(f, err)
 	return n
 }
 
@@ -215,43 +225,59 @@ type replica struct {
 	faults  *faults
 	scraped *prometheus.Registry
 	client  *redis.Client
+	lines   *process.Buffer // its log
 }
 
 // replica returns a janitor with its own heartbeat, whose periodic full scan runs only once, at the
 // start of its term. change, if not nil, adapts its configuration.
 func (f *fleet) replica(id string, change func(*Config)) *replica {
 	if f.bubble {
-		f.t.Cleanup(f.beat(id))
+		f.Cleanup(f.beat(id))
 	} else {
 		f.live(id)
 	}
 	return f.silentReplica(id, change)
 }
 
+// leader returns a replica r1 that leads, and whose sweeps have had a pass; starts one that runs.
+func (f *fleet) leader(change ...func(*Config)) *replica {
+	r := f.replica("r1", append(change, nil)[0])
+	r.leads()
+	return r
+}
+
+func (f *fleet) starts(change ...func(*Config)) *replica {
+	r := f.replica("r1", append(change, nil)[0])
+	r.start()
+	return r
+}
+
+func minutely(c *Config) { c.Interval = time.Minute }
+
 // silentReplica is replica without the heartbeat.
 func (f *fleet) silentReplica(id string, change func(*Config)) *replica {
 	client, control := redis.NewClient(f.options), redis.NewClient(lease.Options(f.options))
-	f.t.Cleanup(func() {
-		require.NoError(f.t, client.Close())
-		require.NoError(f.t, control.Close())
+	f.Cleanup(func() {
+		require.NoError(f, client.Close())
+		require.NoError(f, control.Close())
 	})
 	h := &faults{}
 	client.AddHook(redistest.Intercept(h.meets))
-	scraped := prometheus.NewRegistry()
+	scraped, lines := prometheus.NewRegistry(), &process.Buffer{}
 	reg, err := registry.New(registry.Config{
 		Client: client, Control: control, Instance: id, Layout: f.Layout, Registerer: scraped,
 	})
-	require.NoError(f.t, err)
+	require.NoError(f, err)
 	c := Config{
 		Client: client, Control: control, Registry: reg, Interval: time.Hour, LeaseTTL: f.leaseTTL,
-		RedisShare: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Registerer: scraped,
+		RedisShare: 1, Logger: slog.New(slog.NewTextHandler(lines, nil)), Registerer: scraped,
 	}
 	if change != nil {
 		change(&c)
 	}
 	j, err := New(c)
-	require.NoError(f.t, err)
-	return &replica{Janitor: j, f: f, faults: h, scraped: scraped, client: client}
+	require.NoError(f, err)
+	return &replica{Janitor: j, f: f, faults: h, scraped: scraped, client: client, lines: lines}
 }
 
 // start runs the janitor until the test ends or stop is called.
@@ -261,9 +287,9 @@ func (r *replica) start() (stop func()) {
 	go func() { ended <- r.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		require.NoError(r.f.t, <-ended)
+		require.NoError(r.f, <-ended)
 	})
-	r.f.t.Cleanup(stop)
+	r.f.Cleanup(stop)
 	return stop
 }
 
@@ -285,8 +311,8 @@ func (r *replica) report(sweep string) Report {
 
 // sweep requests a pass of all sweeps and returns the reports by name.
 func (r *replica) sweep(req Request) map[string]Report {
-	reports, err := r.Janitor.Sweep(r.f.t.Context(), req)
-	require.NoError(r.f.t, err)
+	reports, err := r.Janitor.Sweep(r.f.Context(), req)
+	require.NoError(r.f, err)
 	byName := map[string]Report{}
 	for _, rep := range reports {
 		byName[rep.Sweep] = rep
@@ -297,7 +323,7 @@ func (r *replica) sweep(req Request) map[string]Report {
 // value scrapes a series. labels are names and values, in turn.
 func (r *replica) value(name string, labels ...string) float64 {
 	families, err := r.scraped.Gather()
-	require.NoError(r.f.t, err)
+	require.NoError(r.f, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			has := map[string]string{}
@@ -316,6 +342,15 @@ func (r *replica) value(name string, labels ...string) float64 {
 	return 0
 }
 
+// said counts a text in the replica's log.
+func (r *replica) said(text string) int { return strings.Count(r.lines.String(), text) }
+
+// counts checks a series.
+func (r *replica) counts(want float64, name string, labels ...string) {
+	r.f.Helper()
+	require.InDelta(r.f, want, r.value(name, labels...), 0, name)
+}
+
 // counted returns the process' own count of an owner's evictions.
 func (r *replica) counted(owner string) int {
 	return int(r.value("registry_janitor_evicted_total", "instance_id", owner))
@@ -323,8 +358,8 @@ func (r *replica) counted(owner string) int {
 
 // eventually waits for real processes and servers.
 func (f *fleet) eventually(cond func() bool) {
-	f.t.Helper()
-	waittest.Until(f.t, 5*time.Millisecond, cond)
+	f.Helper()
+	waittest.Until(f.T, 5*time.Millisecond, cond)
 }
 
 func named(cmds []redis.Cmder, command string) bool {
@@ -445,6 +480,15 @@ type fakeSweep struct {
 func (s fakeSweep) Name() string                           { return s.name }
 func (s fakeSweep) Interval() time.Duration                { return s.every }
 func (s fakeSweep) Run(ctx context.Context, p *Pass) error { return s.pass(ctx, p) }
+
+// rows runs a test for each row, in a bubble or in worlds.
+func rows[C any](t *testing.T, in func(*testing.T, func(*fleet)), all map[string]C, test func(f *fleet, c C)) {
+	t.Helper()
+	t.Parallel()
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) { in(t, func(f *fleet) { test(f, c) }) })
+	}
+}
 
 type fakeScan struct{ fakeSweep }
 

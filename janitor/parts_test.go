@@ -76,15 +76,6 @@ func TestWhatATickSaidIsGoodForAGap(t *testing.T) {
 	}
 }
 
-func TestFailuresInARowWaitTwiceAsLongEachTime(t *testing.T) {
-	t.Parallel()
-	for failures, want := range map[int]time.Duration{
-		1: 200 * time.Millisecond, 2: 400 * time.Millisecond, 7: 12_800 * time.Millisecond, 8: retryMost, 1000: retryMost,
-	} {
-		require.Equal(t, want, backoff(failures), failures)
-	}
-}
-
 func TestTheNextPassComesWhenTheLastOneSays(t *testing.T) {
 	t.Parallel()
 	const s = time.Second
@@ -102,6 +93,8 @@ func TestTheNextPassComesWhenTheLastOneSays(t *testing.T) {
 		"not later if it asks":                     {took: 20 * s, outcome: Done, again: 90 * s, want: 80 * s},
 		"not at once if it asks":                   {took: 20 * s, outcome: Done, again: -s, want: 2 * s},
 		"not before the time after a failure":      {took: 200 * s, outcome: Failed, failures: 8, want: 15 * s},
+		"which doubles with each":                  {took: 200 * s, outcome: Failed, failures: 7, want: 64 * s / 5},
+		"and is bounded":                           {took: 200 * s, outcome: Failed, failures: 1000, want: 15 * s},
 		"a failure does not bring it sooner":       {took: 20 * s, outcome: Failed, failures: 8, want: 80 * s},
 		"held, as soon as that can be over":        {took: s, outcome: Held, held: 5 * s, want: 5*s + time.Millisecond},
 		"held for longer than the interval":        {took: s, outcome: Held, held: 200 * s, want: 99 * s},

@@ -22,8 +22,9 @@ import (
 
 // scripted is a sweep whose requested passes a test scripts; all others do nothing.
 type scripted struct {
-	mu sync.Mutex
-	do func(ctx context.Context, p *Pass) error
+	*replica // that leads with it alone
+	mu       sync.Mutex
+	do       func(ctx context.Context, p *Pass) error
 }
 
 func (s *scripted) Name() string            { return "scripted" }
@@ -37,28 +38,40 @@ func (s *scripted) Run(ctx context.Context, p *Pass) error {
 	return s.do(ctx, p)
 }
 
-// leader starts a replica that leads with only this sweep.
-func (s *scripted) leader(f *fleet, change func(*Config)) *replica {
-	r := f.replica("r1", change)
-	r.SweepsAre(s)
-	f.t.Cleanup(r.start())
+// scripted starts a replica that leads with only such a sweep.
+func (f *fleet) scripted(change ...func(*Config)) *scripted {
+	s := &scripted{replica: f.replica("r1", append(change, nil)[0])}
+	s.SweepsAre(s)
+	s.start()
 	pass(5 * time.Second)
-	require.True(f.t, r.Status().Leading)
-	return r
+	require.True(f, s.Status().Leading)
+	return s
 }
 
-func (s *scripted) pass(r *replica, req Request, do func(ctx context.Context, p *Pass) error) Report {
+// asked requests a pass that does this.
+func (s *scripted) asked(req Request, do func(ctx context.Context, p *Pass) error) Report {
 	s.mu.Lock()
 	s.do = do
 	s.mu.Unlock()
-	return r.sweep(req)["scripted"]
+	return s.sweep(req)["scripted"]
+}
+
+// evicts deletes entries of the dead owner.
+func evicts(ctx context.Context, p *Pass, imeis ...string) error {
+	a, err := p.Delete(ctx, Batch{
+		Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(p.Layout(), "dead"), Items: imeis,
+	})
+	if err == nil && a.Verdict != guard.Done {
+		err = errors.New(string(a.Verdict))
+	}
+	return err
 }
 
 // witness is the expected WitnessStatus right after a tick.
 func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessStatus {
 	ms := func(field string) time.Time {
-		at, err := f.HGet(f.t.Context(), f.Witness(), field).Int64()
-		require.NoError(f.t, err)
+		at, err := f.HGet(f.Context(), f.Witness(), field).Int64()
+		require.NoError(f, err)
 		return time.UnixMilli(at)
 	}
 	now := time.Now()
@@ -71,32 +84,28 @@ func (f *fleet) witness(reason string, evicted uint64, instances int64) WitnessS
 }
 
 func (f *fleet) epoch() uint64 {
-	epoch, err := f.Get(f.t.Context(), "{"+f.Lease()+"}:epoch").Uint64()
-	require.NoError(f.t, err)
+	epoch, err := f.Get(f.Context(), "{"+f.Lease()+"}:epoch").Uint64()
+	require.NoError(f, err)
 	return epoch
 }
 
 func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		imeis := f.entries("dead", 5)
-		f.must(f.HSet(t.Context(), f.Registry(), "moved", "r1"))
-		s := &scripted{}
-		r := s.leader(f, func(c *Config) { c.RedisShare, c.ScanCount, c.DeleteBatch = 0.5, 700, 300 })
+		f.do("HSET", f.Registry(), "moved", "r1")
+		s := f.scripted(func(c *Config) { c.RedisShare, c.ScanCount, c.DeleteBatch = 0.5, 700, 300 })
 		follower := f.replica("r2", func(c *Config) { c.DryRun = true })
 		defer follower.start()()
 
 		begun := time.Now()
-		rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+		rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error {
 			p.AddScanned(9)
 			p.Skip(SkipUnreadable, 2)
-			_, err := p.Delete(ctx, Batch{
-				Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(f.Layout, "dead"),
-				Items: append(imeis, "moved"),
-			})
+			err := evicts(ctx, p, append(imeis, "moved")...)
 			wait.For(ctx, 3*time.Second)
 			return err
 		})
-		require.Equal(t, Report{
+		require.Equal(f, Report{
 			Sweep: "scripted", Epoch: f.epoch(), Outcome: Done, Scanned: 9, Condemned: 6, Evicted: 5,
 			Spared: map[SkipReason]int{SkipUnreadable: 2, SkipReowned: 1}, Started: begun, Seconds: 3,
 		}, rep)
@@ -105,7 +114,7 @@ func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 		seen := make(chan struct{})
 		asked := make(chan Report)
 		go func() {
-			asked <- s.pass(r, Request{Owner: "o", DryRun: true}, func(_ context.Context, p *Pass) error {
+			asked <- s.asked(Request{Owner: "o", DryRun: true}, func(_ context.Context, p *Pass) error {
 				p.AddTotal(200)
 				p.AddScanned(50)
 				<-seen
@@ -113,7 +122,7 @@ func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 			})
 		}()
 		pass(25 * time.Second)
-		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ops", Why: "migration"}))
+		require.NoError(f, s.Pause(f.Context(), Pause{Who: "ops", Why: "migration"}))
 		follower.Poke()
 		synctest.Wait()
 		want := Status{
@@ -126,29 +135,28 @@ func TestStatusIsAllThatALeaderAndAFollowerKnow(t *testing.T) {
 			}},
 			Sweeps: []Report{rep}, Evicted: 5,
 		}
-		require.Equal(t, want, r.Status())
+		require.Equal(f, want, s.Status())
 		followers := want
 		followers.Instance, followers.Leading, followers.DryRun, followers.Evicted = "r2", false, true, 0
 		followers.Pace, followers.Passes, followers.Sweeps = nil, nil, nil
-		require.Equal(t, followers, follower.Status())
+		require.Equal(f, followers, follower.Status())
 
 		close(seen)
-		require.Equal(t, Report{
+		require.Equal(f, Report{
 			Sweep: "scripted", Epoch: f.epoch(), Outcome: Done, DryRun: true, Owner: "o", Scanned: 50,
 			Started: begun, Seconds: 25,
 		}, <-asked)
-		require.NoError(t, r.Resume(t.Context()))
+		require.NoError(f, s.Resume(f.Context()))
 		follower.Poke()
 		synctest.Wait()
-		require.Nil(t, r.Status().Paused, "its own tick is asked for at once")
-		require.Nil(t, r.Status().Passes)
+		require.Nil(f, s.Status().Paused, "its own tick is asked for at once")
+		require.Nil(f, s.Status().Passes)
 	})
 }
 
 func TestAReportSaysHowAPassEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		s := &scripted{}
-		r := s.leader(f, nil)
+	inBubble(t, func(f *fleet) {
+		s := f.scripted()
 		for _, c := range []struct {
 			err  error
 			want Report
@@ -159,42 +167,41 @@ func TestAReportSaysHowAPassEnded(t *testing.T) {
 			{ErrFenced, Report{Outcome: Lost}},
 		} {
 			c.want.Sweep, c.want.Epoch, c.want.Started, c.want.Seconds = "scripted", f.epoch(), time.Now(), 2
-			rep := s.pass(r, Request{}, func(ctx context.Context, _ *Pass) error {
+			rep := s.asked(Request{}, func(ctx context.Context, _ *Pass) error {
 				wait.For(ctx, 2*time.Second)
 				return c.err
 			})
-			require.Equal(t, c.want, rep)
-			require.Equal(t, []Report{c.want}, r.Status().Sweeps)
+			require.Equal(f, c.want, rep)
+			require.Equal(f, []Report{c.want}, s.Status().Sweeps)
 		}
 	})
 }
 
 func TestStatusSaysWhyTheWitnessIsNotTicked(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var line broken
-		s := &scripted{}
-		r := s.leader(f, line.on)
-		r.Poke()
+		s := f.scripted(line.on)
+		s.Poke()
 		synctest.Wait()
-		before := r.Status().Witness
-		require.Empty(t, before.Error)
+		before := s.Status().Witness
+		require.Empty(f, before.Error)
 
 		mend := line.by("evalsha", io.ErrUnexpectedEOF)
-		r.Poke()
+		s.Poke()
 		synctest.Wait()
 		now := before
 		now.Error = "guard: tick: unexpected EOF"
-		require.Equal(t, now, r.Status().Witness, "what was known stays")
+		require.Equal(f, now, s.Status().Witness, "what was known stays")
 		pass(timing.Gap() + time.Second)
 		now.Listening = 0
-		require.Equal(t, now, r.Status().Witness, "nobody knows what happened meanwhile")
+		require.Equal(f, now, s.Status().Witness, "nobody knows what happened meanwhile")
 
 		mend()
-		r.Poke()
+		s.Poke()
 		synctest.Wait()
-		require.Equal(t, f.witness("gap", 0, 1), func() WitnessStatus {
-			w := r.Status().Witness
-			require.Positive(t, w.HeldFor)
+		require.Equal(f, f.witness("gap", 0, 1), func() WitnessStatus {
+			w := s.Status().Witness
+			require.Positive(f, w.HeldFor)
 			w.HeldFor = 0
 			return w
 		}())
@@ -204,11 +211,12 @@ func TestStatusSaysWhyTheWitnessIsNotTicked(t *testing.T) {
 // Failed calls return the error of the server or the line, and name the operation.
 func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 	batch := Batch{Owner: "dead", Body: guard.EvictEntries, Keys: []string{"k"}, Items: []string{"x"}}
-	for name, c := range map[string]struct {
+	type row struct {
 		command string // the command that fails
 		says    string
 		do      func(ctx context.Context, r *replica, p *Pass) error
-	}{
+	}
+	rows(t, inBubble, map[string]row{
 		"Pause":  {"set", "janitor: pause: ", func(ctx context.Context, r *replica, _ *Pass) error { return r.Pause(ctx, Pause{}) }},
 		"Resume": {"del", "janitor: resume: ", func(ctx context.Context, r *replica, _ *Pass) error { return r.Resume(ctx) }},
 		"CheckHeld": {"getrange", "janitor: read pause: ", func(ctx context.Context, _ *replica, p *Pass) error {
@@ -246,46 +254,41 @@ func TestWhatAsksRedisReturnsItsErrorAndSaysWhatItAsked(t *testing.T) {
 		"Forget": {"evalsha", "guard: forget owner: ", func(ctx context.Context, _ *replica, p *Pass) error {
 			return p.Forget(ctx, "dead")
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				defer f.beat("third")()
-				f.live("other")
-				var line broken
-				s := &scripted{}
-				r := s.leader(f, line.on)
-				for _, fault := range []error{io.ErrUnexpectedEOF, refusal("NOPERM no")} {
-					f.live("other")
-					pass(beatEvery/3 + time.Second) // makes earlier readings stale
-					var err error
-					rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
-						defer line.by(c.command, fault)()
-						err = c.do(ctx, r, p)
-						return err
-					})
-					require.ErrorIs(t, err, fault)
-					require.ErrorContains(t, err, c.says)
-					require.Equal(t, Failed, rep.Outcome)
-					require.Equal(t, err.Error(), rep.Error)
-				}
+	}, func(f *fleet, c row) {
+		defer f.beat("third")()
+		f.live("other")
+		var line broken
+		s := f.scripted(line.on)
+		for _, fault := range []error{io.ErrUnexpectedEOF, refusal("NOPERM no")} {
+			f.live("other")
+			pass(beatEvery/3 + time.Second) // makes earlier readings stale
+			var err error
+			rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error {
+				defer line.by(c.command, fault)()
+				err = c.do(ctx, s.replica, p)
+				return err
 			})
-		})
-	}
+			require.ErrorIs(f, err, fault)
+			require.ErrorContains(f, err, c.says)
+			require.Equal(f, Failed, rep.Outcome)
+			require.Equal(f, err.Error(), rep.Error)
+		}
+	})
 }
 
 func TestAFollowerThatCannotAskWhoLeadsSaysSo(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var line broken
 		r := f.replica("r1", line.on)
 		line.by("getrange", io.ErrUnexpectedEOF)
-		_, err := r.Janitor.Sweep(t.Context(), Request{})
-		for _, err := range []error{err, r.Resign(t.Context())} {
+		_, err := r.Janitor.Sweep(f.Context(), Request{})
+		for _, err := range []error{err, r.Resign(f.Context())} {
 			var not *NotLeaderError
-			require.ErrorAs(t, err, &not)
-			require.Empty(t, not.Leader)
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			require.ErrorContains(t, err, "janitor: not the leader; nobody leads at present")
-			require.ErrorContains(t, err, "lease: read the holder")
+			require.ErrorAs(f, err, &not)
+			require.Empty(f, not.Leader)
+			require.ErrorIs(f, err, io.ErrUnexpectedEOF)
+			require.ErrorContains(f, err, "janitor: not the leader; nobody leads at present")
+			require.ErrorContains(f, err, "lease: read the holder")
 		}
 	})
 }
@@ -293,7 +296,7 @@ func TestAFollowerThatCannotAskWhoLeadsSaysSo(t *testing.T) {
 // series returns a replica's series by name and labels, for histograms the sum.
 func (r *replica) series() map[string]float64 {
 	families, err := r.scraped.Gather()
-	require.NoError(r.f.t, err)
+	require.NoError(r.f, err)
 	all := map[string]float64{}
 	for _, family := range families {
 		name, ours := strings.CutPrefix(family.GetName(), "janitor_")
@@ -313,12 +316,13 @@ func (r *replica) series() map[string]float64 {
 }
 
 func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		s := &scripted{}
 		r := f.replica("r1", func(c *Config) {
 			c.RedisShare = 0.5
 			c.Sweeps = []Sweeper{s}
 		})
+		s.replica = r
 		want := map[string]float64{
 			"leader": 0, "dry_run": 0, "lease_epoch": 0, "witness_seconds": 0, "redis_share": 0,
 			"full_scan_due_timestamp_seconds": 0, "owners_died_total": 0, "evicted_total": 0, "redis_full": 0,
@@ -344,7 +348,7 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 				want["passes_total "+outcome+" "+sweep] = 0
 			}
 		}
-		require.Equal(t, want, r.series())
+		require.Equal(f, want, r.series())
 
 		r.SweepsAre(s)
 		f.live("other")
@@ -355,35 +359,35 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		for label := range maps.Clone(want) {
 			if reason, ok := strings.CutPrefix(label, "spared_total "); ok {
 				n++
-				rep := s.pass(r, Request{}, func(_ context.Context, p *Pass) error {
+				rep := s.asked(Request{}, func(_ context.Context, p *Pass) error {
 					p.Skip(SkipReason(reason), int(n))
 					p.Skip(SkipReason(reason), 0)
 					return nil
 				})
-				require.Equal(t, map[SkipReason]int{SkipReason(reason): int(n)}, rep.Spared)
+				require.Equal(f, map[SkipReason]int{SkipReason(reason): int(n)}, rep.Spared)
 				want[label] = n
 			}
 			if reason, ok := strings.CutPrefix(label, "held_total "); ok {
-				s.pass(r, Request{}, func(context.Context, *Pass) error { return &HeldError{Reason: reason} })
+				s.asked(Request{}, func(context.Context, *Pass) error { return &HeldError{Reason: reason} })
 				want[label] = 1
 			}
 		}
-		s.pass(r, Request{}, func(context.Context, *Pass) error { return errors.New("oh") })
-		s.pass(r, Request{}, func(context.Context, *Pass) error { return ErrFenced })
+		s.asked(Request{}, func(context.Context, *Pass) error { return errors.New("oh") })
+		s.asked(Request{}, func(context.Context, *Pass) error { return ErrFenced })
 		// A late heartbeat: sweeps rest longer than their share requires.
-		f.must(f.PExpire(t.Context(), f.Heartbeat("other"), beatTTL-beatEvery-beatEvery/2))
+		f.must(f.PExpire(f.Context(), f.Heartbeat("other"), beatTTL-beatEvery-beatEvery/2))
 		f.live("new")
-		done := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+		done := s.asked(Request{}, func(ctx context.Context, p *Pass) error {
 			p.AddTotal(36)
 			p.AddScanned(9)
-			require.InDelta(t, 0.25, r.value("janitor_pass_progress_ratio", "sweep", "scripted"), 1e-9)
+			require.InDelta(f, 0.25, r.value("janitor_pass_progress_ratio", "sweep", "scripted"), 1e-9)
 			_, err := p.Roster(ctx)
 			for range 10 {
 				_ = p.Call(ctx, func(context.Context) error { time.Sleep(100 * time.Millisecond); return nil })
 			}
 			return err
 		})
-		require.Equal(t, Done, done.Outcome)
+		require.Equal(f, Done, done.Outcome)
 		after := r.series()
 		want["leader"], want["lease_epoch"] = 1, float64(f.epoch())
 		want["lease_transitions_total acquired"] = 1
@@ -394,20 +398,20 @@ func TestEverySeriesExistsBeforeItCountsAndCounts(t *testing.T) {
 		want["passes_total failed scripted"] = 1
 		want["passes_total lost scripted"] = 1
 		for _, name := range []string{"witness_seconds", "redis_share", "throttled_seconds_total heartbeat"} {
-			require.Positive(t, after[name], name)
+			require.Positive(f, after[name], name)
 			want[name] = after[name]
 		}
 		want["pass_duration_seconds scripted"] = done.Seconds
-		require.Equal(t, want, after)
+		require.Equal(f, want, after)
 
-		f.must(f.Set(t.Context(), f.Lease(), "other/1", time.Second))
+		f.must(f.Set(f.Context(), f.Lease(), "other/1", time.Second))
 		pass(time.Minute)
 		stop()
-		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "lost"), 0)
-		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
-		require.InDelta(t, 2, r.value("janitor_lease_transitions_total", "event", "acquired"), 0)
+		r.counts(1, "janitor_lease_transitions_total", "event", "lost")
+		r.counts(1, "janitor_lease_transitions_total", "event", "released")
+		r.counts(2, "janitor_lease_transitions_total", "event", "acquired")
 		after = r.series()
-		require.Zero(t, after["leader"])
-		require.Zero(t, after["redis_share"])
+		require.Zero(f, after["leader"])
+		require.Zero(f, after["redis_share"])
 	})
 }

@@ -13,15 +13,15 @@ import (
 
 // ticked returns the time of the witness' last tick.
 func (f *fleet) ticked() time.Time {
-	w, err := guard.ReadWitness(f.t.Context(), f.Client, f.Layout)
-	require.NoError(f.t, err)
+	w, err := guard.ReadWitness(f.Context(), f.Client, f.Layout)
+	require.NoError(f, err)
 	return w.LastTick
 }
 
 func TestAReplicaThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 	for i := range 5 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
+			inBubble(t, func(f *fleet) {
 				var dead broken
 				first := f.replica("r1", dead.on)
 				defer first.start()()
@@ -29,15 +29,15 @@ func TestAReplicaThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 				r := f.replica("r2", nil)
 				defer r.start()()
 				pass(3*time.Minute + time.Duration(i)*time.Second)
-				require.True(t, first.Leading())
+				require.True(f, first.Leading())
 				since := r.Status().Witness.Listening
 				dead.by("", io.ErrUnexpectedEOF)
 				for range 3 * time.Minute / time.Second {
 					pass(time.Second)
-					require.Less(t, time.Since(f.ticked()), timing.Gap())
+					require.Less(f, time.Since(f.ticked()), timing.Gap())
 				}
-				require.True(t, r.Leading())
-				require.Greater(t, r.Status().Witness.Listening, since, "no hold")
+				require.True(f, r.Leading())
+				require.Greater(f, r.Status().Witness.Listening, since, "no hold")
 			})
 		})
 	}
@@ -45,61 +45,43 @@ func TestAReplicaThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 
 // The lease may outlast the others, or be kept by hand.
 func TestAReplicaTicksWhileNobodyElseDoesAndItCannotLead(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		r := f.replica("r1", nil)
-		f.must(f.Set(t.Context(), f.Lease(), "boss/1", f.leaseTTL))
+		f.must(f.Set(f.Context(), f.Lease(), "boss/1", f.leaseTTL))
 		defer r.start()()
 		for range 5 * time.Minute / time.Second {
-			f.must(f.PExpire(t.Context(), f.Lease(), f.leaseTTL))
+			f.must(f.PExpire(f.Context(), f.Lease(), f.leaseTTL))
 			pass(time.Second)
-			require.Less(t, time.Since(f.ticked()), timing.Gap()*5/6)
+			require.Less(f, time.Since(f.ticked()), timing.Gap()*5/6)
 		}
-		require.False(t, r.Leading())
-		require.Greater(t, r.Status().Witness.Listening, time.Hour.Seconds())
+		require.False(f, r.Leading())
+		require.Greater(f, r.Status().Witness.Listening, time.Hour.Seconds())
 	})
 }
 
 func TestWhoDoesNotLeadLeavesTheTickOutWhileOthersTick(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.must(f.Set(t.Context(), f.Lease(), "boss/1", time.Hour))
+	inBubble(t, func(f *fleet) {
+		f.must(f.Set(f.Context(), f.Lease(), "boss/1", time.Hour))
+		f.do("SET", f.Paused(), "by hand")
 		r := f.replica("r1", nil)
-		defer r.start()()
+		stop := r.start()
 		others := guard.New(f.Client, f.Client, f.Layout, timing, "r2")
 		for range 20 {
-			_, err := others.Tick(t.Context())
-			require.NoError(t, err)
+			_, err := others.Tick(f.Context())
+			require.NoError(f, err)
 			last := f.ticked()
 			pass(timing.Gap() / 4)
-			require.Equal(t, last, f.ticked())
+			require.Equal(f, last, f.ticked())
 		}
-		require.Subset(t, f.SMembers(t.Context(), f.Contenders()).Val(), []string{"r1", "r2"})
-		require.Less(t, time.Since(r.Status().Witness.LastTick), timing.Gap())
-		require.Greater(t, r.Status().Witness.Listening, time.Hour.Seconds())
-	})
-}
-
-func TestAReplicaThatDoesNotLeadReportsAPauseAndItsEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		ctx := t.Context()
-		f.must(f.Set(ctx, f.Lease(), "boss/1", time.Hour))
-		f.must(f.Set(ctx, f.Paused(), "by hand", 0))
-		r := f.replica("r1", nil)
-		defer r.start()()
-		pass(grace)
-		require.Equal(t, "boss", r.Status().Leader)
-		require.NotNil(t, r.Status().Paused)
-		f.must(f.Del(ctx, f.Paused()))
+		require.Equal(f, "boss", r.Status().Leader)
+		require.NotNil(f, r.Status().Paused)
+		f.do("DEL", f.Paused())
 		pass(timing.Gap())
-		require.Nil(t, r.Status().Paused)
-	})
-}
-
-func TestAJanitorThatEndsContendsNoMore(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		stop := f.replica("r1", nil).start()
-		pass(time.Minute)
-		require.Contains(t, f.SMembers(t.Context(), f.Contenders()).Val(), "r1")
+		require.Nil(f, r.Status().Paused)
+		require.Subset(f, f.SMembers(f.Context(), f.Contenders()).Val(), []string{"r1", "r2"})
+		require.Less(f, time.Since(r.Status().Witness.LastTick), timing.Gap())
+		require.Greater(f, r.Status().Witness.Listening, time.Hour.Seconds())
 		stop()
-		require.NotContains(t, f.SMembers(t.Context(), f.Contenders()).Val(), "r1", "others must not rank it")
+		require.NotContains(f, f.SMembers(f.Context(), f.Contenders()).Val(), "r1", "others must not rank it")
 	})
 }

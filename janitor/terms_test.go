@@ -100,7 +100,7 @@ func (h *held) HoldHeartbeat() (release func()) {
 }
 
 func TestATermHoldsTheHeartbeatAndTicksWhenItBeginsAndEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var began atomic.Int64
 		h := &held{}
 		r := f.replica("r1", func(c *Config) {
@@ -113,25 +113,25 @@ func TestATermHoldsTheHeartbeatAndTicksWhenItBeginsAndEnds(t *testing.T) {
 		defer r.start()()
 		for range 3 {
 			pass(time.Minute)
-			require.Equal(t, int64(1), h.now.Load())
-			require.NoError(t, r.Resign(t.Context()))
+			require.Equal(f, int64(1), h.now.Load())
+			require.NoError(f, r.Resign(f.Context()))
 			synctest.Wait()
-			require.Zero(t, h.now.Load())
-			require.Equal(t, time.Now(), r.Status().Witness.LastTick, "fates that are open can be looked up")
-			require.Nil(t, r.Status().Pace)
+			require.Zero(f, h.now.Load())
+			require.Equal(f, time.Now(), r.Status().Witness.LastTick, "fates that are open can be looked up")
+			require.Nil(f, r.Status().Pace)
 			last := began.Load()
 			for began.Load() == last {
 				pass(time.Millisecond)
 			}
-			require.InDelta(t, 0, time.Unix(0, began.Load()).Sub(r.Status().Witness.LastTick).Seconds(), 1e-3)
-			require.Positive(t, r.Status().Pace.Share)
+			require.InDelta(f, 0, time.Unix(0, began.Load()).Sub(r.Status().Witness.LastTick).Seconds(), 1e-3)
+			require.Positive(f, r.Status().Pace.Share)
 		}
 	})
 }
 
 // Callers wait no longer than their context, and get the reason.
 func TestWhoAsksIsToldWhyNothingCameOfIt(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		r := f.silentReplica("r1", nil) // without a heartbeat the term does not open
 		done := make(chan struct{})
 		r.SweepsAre(fakeSweep{name: "fake", every: time.Hour, pass: func(context.Context, *Pass) error {
@@ -142,69 +142,63 @@ func TestWhoAsksIsToldWhyNothingCameOfIt(t *testing.T) {
 		pass(time.Second)
 		late := errors.New("late")
 		within := func() context.Context {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
-			t.Cleanup(cancel)
+			ctx, cancel := context.WithTimeoutCause(f.Context(), time.Second, late)
+			f.Cleanup(cancel)
 			return ctx
 		}
 		_, err := r.Janitor.Sweep(within(), Request{})
-		require.ErrorIs(t, err, late, "the term does not open")
+		require.ErrorIs(f, err, late, "the term does not open")
 
 		asked := make(chan error)
-		go func() { _, err := r.Janitor.Sweep(t.Context(), Request{}); asked <- err }()
+		go func() { _, err := r.Janitor.Sweep(f.Context(), Request{}); asked <- err }()
 		synctest.Wait()
-		require.NoError(t, r.Resign(t.Context()))
+		require.NoError(f, r.Resign(f.Context()))
 		var not *NotLeaderError
-		require.ErrorAs(t, <-asked, &not, "the term is over before it is open")
-		require.ErrorAs(t, r.Resign(t.Context()), &not)
+		require.ErrorAs(f, <-asked, &not, "the term is over before it is open")
+		require.ErrorAs(f, r.Resign(f.Context()), &not)
 
 		defer f.beat("r1")()
 		pass(time.Minute)
 		_, err = r.Janitor.Sweep(within(), Request{})
-		require.ErrorIs(t, err, late, "the first pass is not over")
-		go func() { _, err := r.Janitor.Sweep(t.Context(), Request{}); asked <- err }()
+		require.ErrorIs(f, err, late, "the first pass is not over")
+		go func() { _, err := r.Janitor.Sweep(f.Context(), Request{}); asked <- err }()
 		synctest.Wait()
-		require.ErrorIs(t, r.Resign(within()), late, "its work goes on")
+		require.ErrorIs(f, r.Resign(within()), late, "its work goes on")
 		close(done)
 		if err := <-asked; err != nil { // otherwise it had its pass
-			require.ErrorAs(t, err, &not, "the term is over")
+			require.ErrorAs(f, err, &not, "the term is over")
 		}
 	})
 }
 
 func TestACallThatEndsWithItsCallerSaysWhy(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		s := &scripted{}
-		r := s.leader(f, nil)
+	inBubble(t, func(f *fleet) {
+		s := f.scripted()
 		gone := errors.New("gone")
 		var got error
-		s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+		s.asked(Request{}, func(ctx context.Context, p *Pass) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Second, gone)
 			defer cancel()
 			got = p.Call(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 			return nil
 		})
-		require.ErrorIs(t, got, gone)
+		require.ErrorIs(f, got, gone)
 		begun := time.Now()
-		s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+		s.asked(Request{}, func(ctx context.Context, p *Pass) error {
 			got = p.Call(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 			return nil
 		})
-		require.ErrorIs(t, got, context.DeadlineExceeded)
-		require.Equal(t, 5*time.Second, time.Since(begun), "no call takes longer")
+		require.ErrorIs(f, got, context.DeadlineExceeded)
+		require.Equal(f, 5*time.Second, time.Since(begun), "no call takes longer")
 	})
 }
 
 func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
-	batch := func(ctx context.Context, p *Pass, owner string) error {
-		_, err := p.Delete(ctx, Batch{
-			Owner: owner, Body: guard.EvictEntries, Keys: guard.EntryKeys(p.Layout(), owner), Items: []string{"x"},
-		})
-		return err
-	}
-	for name, c := range map[string]struct {
+	type row struct {
 		do             func(ctx context.Context, p *Pass) error
 		pages, batches bool // shrink
-	}{
+	}
+	rows(t, inBubble, map[string]row{
 		"a page of a scan": {func(ctx context.Context, p *Pass) error {
 			return p.Call(ctx, func(context.Context) error { p.PageSize(); time.Sleep(time.Second); return nil })
 		}, true, false},
@@ -216,65 +210,59 @@ func TestPagesAndBatchesGetSmallerWhereTheyTakeLong(t *testing.T) {
 			_ = p.Call(ctx, func(context.Context) error { p.PageSize(); time.Sleep(time.Second); return io.EOF })
 			return nil
 		}, false, false},
-		"a batch": {func(ctx context.Context, p *Pass) error { return batch(ctx, p, "dead") }, false, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				f.entries("dead", 1)
-				s := &scripted{}
-				r := s.leader(f, func(c *Config) {
-					c.Client.AddHook(slowed("evalsha", time.Second))
-				})
-				before := *r.Status().Pace
-				for range 4 { // a single slow one means nothing
-					rep := s.pass(r, Request{}, c.do)
-					require.Equal(t, Done, rep.Outcome, rep.Error)
-				}
-				after := *r.Status().Pace
-				require.Equal(t, c.pages, after.PageSize < before.PageSize)
-				require.Equal(t, c.batches, after.BatchSize < before.BatchSize)
-			})
+		"a batch": {func(ctx context.Context, p *Pass) error { return evicts(ctx, p, "x") }, false, true},
+	}, func(f *fleet, c row) {
+		f.entries("dead", 1)
+		s := f.scripted(func(c *Config) {
+			c.Client.AddHook(slowed("evalsha", time.Second))
 		})
-	}
+		before := *s.Status().Pace
+		for range 4 { // a single slow one means nothing
+			rep := s.asked(Request{}, c.do)
+			require.Equal(f, Done, rep.Outcome, rep.Error)
+		}
+		after := *s.Status().Pace
+		require.Equal(f, c.pages, after.PageSize < before.PageSize)
+		require.Equal(f, c.batches, after.BatchSize < before.BatchSize)
+	})
 }
 
-func TestABatchHasItemsAndNoMoreThanAreAllowed(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+func TestABatchHasItemsAndNoMoreThanAreAllowedAndAHeldOneHasTheJanitorListenAtOnce(t *testing.T) {
+	inBubble(t, func(f *fleet) {
 		f.entries("dead", 1)
-		s := &scripted{}
-		r := s.leader(f, func(c *Config) { c.DeleteBatch = 3 })
+		s := f.scripted(func(c *Config) { c.DeleteBatch = 3 })
 		for n, says := range []string{"batch of 0 items, want 1 to 3", "", "", "", "batch of 4 items, want 1 to 3"} {
-			rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
-				a, err := p.Delete(ctx, Batch{
-					Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(f.Layout, "dead"),
-					Items: strings.Split("a b c d", " ")[:n],
-				})
-				if err == nil && a.Verdict != guard.Done {
-					err = errors.New(string(a.Verdict))
-				}
-				return err
+			rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error {
+				return evicts(ctx, p, strings.Split("a b c d", " ")[:n]...)
 			})
 			want := 0
 			if says == "" {
 				want = n
 			}
-			require.Contains(t, rep.Error, says)
-			require.Equal(t, says == "", rep.Outcome == Done)
-			require.Equal(t, want, rep.Condemned)
+			require.Contains(f, rep.Error, says)
+			require.Equal(f, says == "", rep.Outcome == Done)
+			require.Equal(f, want, rep.Condemned)
 		}
+		pass(time.Second)
+		f.do("DEL", f.Witness())
+		rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error { return evicts(ctx, p, "x") })
+		require.Equal(f, Held, rep.Outcome)
+		synctest.Wait()
+		require.Equal(f, time.Now(), s.Status().Witness.LastTick)
+		require.Positive(f, s.Status().Witness.HeldFor)
 	})
 }
 
 // Of thousands of owners some heartbeats are unreadable, and the roster is read in pages.
 func TestALargeRosterIsReadAsFarAsItCanBe(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		owners := make([]string, 1200)
 		members := make([]any, len(owners))
 		for i := range owners {
 			owners[i] = fmt.Sprintf("o%d", i)
 			members[i] = owners[i]
 		}
-		f.must(f.SAdd(t.Context(), f.Roster(), members...))
+		f.must(f.SAdd(f.Context(), f.Roster(), members...))
 		var first sync.Once
 		r := f.silentReplica("r1", func(c *Config) {
 			c.ExistsConcurrency = 1
@@ -283,28 +271,27 @@ func TestALargeRosterIsReadAsFarAsItCanBe(t *testing.T) {
 				return err
 			}))
 		})
-		left, err := r.Heartbeats(t.Context(), owners)
-		require.NoError(t, err)
-		require.Len(t, left, 1184)
-		require.Zero(t, left["o1199"])
+		left, err := r.Heartbeats(f.Context(), owners)
+		require.NoError(f, err)
+		require.Len(f, left, 1184)
+		require.Zero(f, left["o1199"])
 	})
 }
 
 func TestHeartbeatsAreAskedForOnlyWhereRecordsSayTooLittleAndOnceAReading(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		defer f.beat("other")()
 		f.entries("dead", 1)
 		var asked atomic.Int64
-		s := &scripted{}
-		r := s.leader(f, nil)
-		r.client.AddHook(counted("pttl", &asked))
+		s := f.scripted()
+		s.client.AddHook(counted("pttl", &asked))
 		for range 2 {
 			pass(2 * beatEvery)
 			f.dies("dead") // a record that is spent is deleted
 			pass(beatEvery / 2)
 			asked.Store(0)
 			var found []map[string]Liveness
-			rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
+			rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error {
 				for _, owners := range [][]string{{"other", "dead"}, {"dead"}, {"other", "r1"}, nil} {
 					some, err := p.Liveness(ctx, owners)
 					if err != nil {
@@ -314,72 +301,51 @@ func TestHeartbeatsAreAskedForOnlyWhereRecordsSayTooLittleAndOnceAReading(t *tes
 				}
 				return nil
 			})
-			require.Equal(t, Done, rep.Outcome, rep.Error)
-			require.Equal(t, []map[string]Liveness{
+			require.Equal(f, Done, rep.Outcome, rep.Error)
+			require.Equal(f, []map[string]Liveness{
 				{"other": Alive, "dead": Dead}, {"dead": Dead}, {"other": Alive, "r1": Alive}, {},
 			}, found)
-			require.Equal(t, int64(1), asked.Load())
+			require.Equal(f, int64(1), asked.Load())
 		}
 	})
 }
 
-func TestAHeldBatchHasTheJanitorListenAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.entries("dead", 1)
-		s := &scripted{}
-		r := s.leader(f, nil)
-		pass(time.Second)
-		f.must(f.Del(t.Context(), f.Witness()))
-		rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error {
-			_, err := p.Delete(ctx, Batch{
-				Owner: "dead", Body: guard.EvictEntries, Keys: guard.EntryKeys(f.Layout, "dead"), Items: []string{"x"},
-			})
-			return err
-		})
-		require.Equal(t, Held, rep.Outcome)
-		synctest.Wait()
-		require.Equal(t, time.Now(), r.Status().Witness.LastTick)
-		require.Positive(t, r.Status().Witness.HeldFor)
-	})
-}
-
 func TestAPauseOfAnotherTypeHoldsAndIsShown(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		s := &scripted{}
-		r := s.leader(f, nil)
-		f.must(f.RPush(t.Context(), f.Paused(), "x"))
-		rep := s.pass(r, Request{}, func(ctx context.Context, p *Pass) error { return p.CheckHeld(ctx) })
-		require.Equal(t, Held, rep.Outcome)
-		require.Equal(t, "paused", rep.Reason)
-		r.Poke()
+	inBubble(t, func(f *fleet) {
+		s := f.scripted()
+		f.do("RPUSH", f.Paused(), "x")
+		rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error { return p.CheckHeld(ctx) })
+		require.Equal(f, Held, rep.Outcome)
+		require.Equal(f, "paused", rep.Reason)
+		s.Poke()
 		synctest.Wait()
-		require.Contains(t, r.Status().Paused.Why, "WRONGTYPE")
+		require.Contains(f, s.Status().Paused.Why, "WRONGTYPE")
 	})
 }
 
 func TestATickAndWhatGoesAlongEndInTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		reg := func(c *Config) {
 			own, err := registry.New(registry.Config{
 				Client: c.Client, Control: c.Control, Instance: "r1", Layout: f.Layout,
 				HeartbeatInterval: 4 * time.Second, HeartbeatTTL: 12 * time.Second,
 			})
-			require.NoError(t, err)
+			require.NoError(f, err)
 			c.Registry = own
 			c.Control.AddHook(slowed("evalsha", time.Hour))
 		}
 		r := f.silentReplica("r1", reg)
 		gap := r.Timing().Gap()
-		require.Less(t, gap, 10*time.Second)
+		require.Less(f, gap, 10*time.Second)
 		begun := time.Now()
-		_, err := r.Tick(t.Context(), true)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, gap/2, time.Since(begun), "so that another can come within the gap")
+		_, err := r.Tick(f.Context(), true)
+		require.ErrorIs(f, err, context.DeadlineExceeded)
+		require.Equal(f, gap/2, time.Since(begun), "so that another can come within the gap")
 	})
 }
 
 func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var line broken
 		r := f.replica("r1", func(c *Config) {
 			c.Interval = time.Minute
@@ -387,54 +353,49 @@ func TestWhatFailedBeforeATermOpenedIsNoReasonToResign(t *testing.T) {
 		})
 		mend := line.by("pttl", io.ErrUnexpectedEOF)
 		f.indexed("silent", 1)
-		f.must(f.Set(t.Context(), f.Registry(), "not a hash", 0))
+		f.do("SET", f.Registry(), "not a hash")
 		defer r.start()()
 		pass(2*time.Minute + 40*time.Second)
-		require.True(t, r.Status().Leading)
-		require.Empty(t, r.Status().Sweeps)
+		require.True(f, r.Status().Leading)
+		require.Empty(f, r.Status().Sweeps)
 		mend()
 		pass(2*time.Minute + 40*time.Second)
-		require.Equal(t, Failed, r.report("registry").Outcome)
-		require.Zero(t, r.value("janitor_lease_transitions_total", "event", "released"))
+		require.Equal(f, Failed, r.report("registry").Outcome)
+		r.counts(0, "janitor_lease_transitions_total", "event", "released")
 		pass(time.Minute)
-		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
+		r.counts(1, "janitor_lease_transitions_total", "event", "released")
 	})
 }
 
 func TestATermThatIsFencedEndsAtOnceWhateverItAskedFor(t *testing.T) {
-	taken := func(t *testing.T, f *fleet) {
-		f.must(f.Set(t.Context(), f.Lease(), "r2/1", time.Minute))
-	}
-	t.Run("before it has opened", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, f *fleet) {
-			r := f.silentReplica("r1", nil) // without a heartbeat it does not open, and retries
-			defer r.start()()
-			pass(time.Second)
-			term := r.PresentTerm()
-			taken(t, f)
-			pass(time.Second) // the lease is renewed later
-			require.ErrorIs(t, term.Cause(), ErrFenced)
-			require.False(t, r.Status().Leading)
-		})
-	})
-	t.Run("to forget an owner", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, f *fleet) {
+	moments := map[string]bool{"before it has opened": false, "to forget an owner": true}
+	rows(t, inBubble, moments, func(f *fleet, opens bool) {
+		s, r := &scripted{}, f.silentReplica("r1", nil)
+		r.SweepsAre(s)
+		if opens { // without a heartbeat it retries
 			defer f.beat("r1")()
-			s := &scripted{}
-			r := s.leader(f, nil)
-			term := r.PresentTerm()
-			pass(time.Second)
-			taken(t, f)
+		}
+		defer r.start()()
+		pass(time.Second)
+		if opens {
+			pass(4 * time.Second)
+		}
+		term := r.PresentTerm()
+		f.must(f.Set(f.Context(), f.Lease(), "r2/1", time.Minute))
+		if opens {
 			var got error
 			s.do = func(ctx context.Context, p *Pass) error { got = p.Forget(ctx, "dead"); return got }
-			_, err := r.Janitor.Sweep(t.Context(), Request{})
+			_, err := r.Janitor.Sweep(f.Context(), Request{})
 			if not := new(NotLeaderError); err != nil {
-				require.ErrorAs(t, err, &not)
+				require.ErrorAs(f, err, &not)
 			}
 			synctest.Wait()
-			require.ErrorIs(t, got, ErrFenced)
-			require.ErrorIs(t, term.Cause(), ErrFenced)
-			require.Equal(t, Lost, r.report("scripted").Outcome)
-		})
+			require.ErrorIs(f, got, ErrFenced)
+			require.Equal(f, Lost, r.report("scripted").Outcome)
+		} else {
+			pass(time.Second) // the lease is renewed later
+		}
+		require.ErrorIs(f, term.Cause(), ErrFenced)
+		require.False(f, r.Status().Leading)
 	})
 }

@@ -22,16 +22,16 @@ import (
 )
 
 // inBubble runs a test with a virtual clock, on a fleet that was observed for an hour.
-func inBubble(t *testing.T, test func(t *testing.T, f *fleet)) {
+func inBubble(t *testing.T, test func(f *fleet)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
 		c := redis.NewClient(o)
-		defer c.Close()
-		f := &fleet{t: t, Client: c, Layout: guard.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second, bubble: true}
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		f := &fleet{T: t, Client: c, Layout: guard.Layout{Prefix: "bubble:"}, options: o, leaseTTL: 15 * time.Second, bubble: true}
 		f.listenedFor(time.Hour)
-		test(t, f)
+		test(f)
 	})
 }
 
@@ -56,35 +56,34 @@ func pass(d time.Duration) {
 }
 
 func TestTheDeadAreSweptAtTheEndOfTheirHeartbeat(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.must(f.Del(t.Context(), f.Witness()))
+	inBubble(t, func(f *fleet) {
+		f.do("DEL", f.Witness())
 		defer f.beat("other")()
 		stopped := f.beat("dies")
 		f.indexed("dies", 1000)
 		f.entries("unknown", 10)
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
-		defer r.start()()
+		r := f.starts(minutely)
 
 		pass(grace - 10*time.Second)
-		require.Equal(t, Held, r.report("registry").Outcome)
-		require.Equal(t, "gap", r.report("registry").Reason)
-		require.Zero(t, r.report("registry").Scanned, "what can lead nowhere is spared")
-		require.Equal(t, 10, f.left("unknown"))
-		require.Zero(t, r.value("janitor_held_total", "reason", "gap")-r.value("janitor_passes_total", "sweep", "registry", "outcome", "held"),
+		require.Equal(f, Held, r.report("registry").Outcome)
+		require.Equal(f, "gap", r.report("registry").Reason)
+		require.Zero(f, r.report("registry").Scanned, "what can lead nowhere is spared")
+		f.has(10, "unknown")
+		require.Zero(f, r.value("janitor_held_total", "reason", "gap")-r.value("janitor_passes_total", "sweep", "registry", "outcome", "held"),
 			"the quick way had nothing to sweep and so was not held")
 		pass(12 * time.Second)
-		require.Zero(t, f.left("unknown"), "the full scan goes on as soon as the grace period is over")
+		require.Zero(f, f.left("unknown"), "the full scan goes on as soon as the grace period is over")
 
 		stopped()
-		dies, err := f.PTTL(t.Context(), f.Heartbeat("dies")).Result()
-		require.NoError(t, err)
+		dies, err := f.PTTL(f.Context(), f.Heartbeat("dies")).Result()
+		require.NoError(f, err)
 		pass(dies - time.Millisecond)
-		require.Equal(t, 1000, f.left("dies"))
+		f.has(1000, "dies")
 		pass(100 * time.Millisecond)
-		require.Zero(t, f.left("dies"), "the look before saw when it would end")
-		require.Equal(t, 1010, f.recorded())
-		require.Equal(t, 1000, r.counted("dies"))
-		require.Equal(t, Done, r.report("owners").Outcome)
+		require.Zero(f, f.left("dies"), "the look before saw when it would end")
+		require.Equal(f, 1010, f.recorded())
+		require.Equal(f, 1000, r.counted("dies"))
+		require.Equal(f, Done, r.report("owners").Outcome)
 	})
 }
 
@@ -97,7 +96,7 @@ func (r *replica) looks() (readings, asked *atomic.Int64) {
 }
 
 func TestWhileAllLiveTheLeaderLooksThriceAnIntervalAndMissesNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		stops := map[string]func(){}
 		for _, id := range []string{"goes", "stays", "stays too", "dies"} {
 			stops[id] = sync.OnceFunc(f.beat(id))
@@ -111,36 +110,36 @@ func TestWhileAllLiveTheLeaderLooksThriceAnIntervalAndMissesNobody(t *testing.T)
 		readings.Store(0)
 		asked.Store(0)
 		pass(10 * beatEvery)
-		require.InDelta(t, 30, readings.Load(), 2)
-		require.Zero(t, asked.Load(), "the records say enough")
+		require.InDelta(f, 30, readings.Load(), 2)
+		require.Zero(f, asked.Load(), "the records say enough")
 
 		stops["goes"]()
-		f.must(f.Del(t.Context(), f.Heartbeat("goes")))
+		f.do("DEL", f.Heartbeat("goes"))
 		f.record("goes", doubt.Bye, 0, beatTTL)
 		f.announce("goes")
 		pass(RosterFresh + 100*time.Millisecond)
-		require.Zero(t, f.left("goes"), "a goodbye")
-		require.Equal(t, 20, f.left("stays")+f.left("stays too"))
+		require.Zero(f, f.left("goes"), "a goodbye")
+		f.has(20, "stays", "stays too")
 
 		pass(beatEvery)
 		f.indexed("stopped", 10)
 		pass(RosterFresh + 100*time.Millisecond)
-		require.Zero(t, f.left("stopped"), "a longer roster")
+		require.Zero(f, f.left("stopped"), "a longer roster")
 
 		stops["dies"]()
-		left, err := f.PTTL(t.Context(), f.Heartbeat("dies")).Result()
-		require.NoError(t, err)
+		left, err := f.PTTL(f.Context(), f.Heartbeat("dies")).Result()
+		require.NoError(f, err)
 		pass(left - time.Millisecond)
-		require.Equal(t, 10, f.left("dies"))
+		f.has(10, "dies")
 		pass(100 * time.Millisecond)
-		require.Zero(t, f.left("dies"), "at the fall that the reading before foresaw")
+		require.Zero(f, f.left("dies"), "at the fall that the reading before foresaw")
 	})
 }
 
 func TestFollowersListenWhileNobodyLeads(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.must(f.Del(t.Context(), f.Witness()))
-		f.must(f.Set(t.Context(), f.Lease(), "somebody/else", 0))
+	inBubble(t, func(f *fleet) {
+		f.do("DEL", f.Witness())
+		f.do("SET", f.Lease(), "somebody/else")
 		stopLease := make(chan struct{})
 		defer close(stopLease)
 		go func() { // a live lease whose holder does nothing
@@ -157,140 +156,132 @@ func TestFollowersListenWhileNobodyLeads(t *testing.T) {
 		defer one.start()()
 		defer two.start()()
 		pass(20 * time.Minute)
-		require.False(t, one.Status().Leading || two.Status().Leading)
-		require.Equal(t, "somebody", one.Status().Leader)
+		require.False(f, one.Status().Leading || two.Status().Leading)
+		require.Equal(f, "somebody", one.Status().Leader)
 		w := one.Status().Witness
-		require.InDelta(t, 1200, w.Listening, 30)
-		require.InDelta(t, 1200, one.value("janitor_witness_seconds"), 30)
-		require.Zero(t, w.HeldFor)
-		require.Equal(t, []string{"refused", "redis_evicting", "restarted"}, w.ChecksOff)
+		require.InDelta(f, 1200, w.Listening, 30)
+		require.InDelta(f, 1200, one.value("janitor_witness_seconds"), 30)
+		require.Zero(f, w.HeldFor)
+		require.Equal(f, []string{"refused", "redis_evicting", "restarted"}, w.ChecksOff)
 	})
 }
 
 func TestALeaderWhoseHeartbeatStaysAwayResigns(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		r := f.silentReplica("r1", nil)
 		other := f.silentReplica("r2", nil)
 		defer f.beat("r2")()
 		defer r.start()()
 		pass(10 * time.Second)
-		require.True(t, r.Status().Leading)
+		require.True(f, r.Status().Leading)
 		defer other.start()()
 		pass(grace/2 - 10*time.Second)
-		require.True(t, r.Status().Leading, "a lost heartbeat is back within an interval")
+		require.True(f, r.Status().Leading, "a lost heartbeat is back within an interval")
 		pass(20 * time.Second)
-		require.False(t, r.Status().Leading)
-		require.True(t, other.Status().Leading)
+		require.False(f, r.Status().Leading)
+		require.True(f, other.Status().Leading)
 		pass(5 * time.Minute)
-		require.True(t, other.Status().Leading, "it sees its own")
+		require.True(f, other.Status().Leading, "it sees its own")
 	})
 }
 
 func TestALeaderThatHasJustStartedWaitsForItsFirstHeartbeat(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		f.entries("dead", 5)
 		r := f.silentReplica("r1", nil)
 		defer r.start()()
 		pass(5 * time.Second)
-		require.True(t, r.Status().Leading)
-		require.Equal(t, 5, f.left("dead"))
+		require.True(f, r.Status().Leading)
+		f.has(5, "dead")
 		f.live("r1")
 		pass(10 * time.Second)
-		require.Zero(t, f.left("dead"), "no hold was raised that would hold the whole fleet")
+		require.Zero(f, f.left("dead"), "no hold was raised that would hold the whole fleet")
 	})
 }
 
 func TestALeaderWhoseFullScanFailsForThreeIntervalsResigns(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
-		f.must(f.Set(t.Context(), f.Registry(), "not a hash", 0))
+		f.do("SET", f.Registry(), "not a hash")
 		defer r.start()()
 		pass(2*time.Minute + 50*time.Second)
-		require.True(t, r.Status().Leading)
-		require.Equal(t, Failed, r.report("registry").Outcome)
+		require.True(f, r.Status().Leading)
+		require.Equal(f, Failed, r.report("registry").Outcome)
 		pass(20 * time.Second)
-		require.False(t, r.Status().Leading)
-		require.Empty(t, f.Get(t.Context(), f.Lease()).Val(), "released, and left to others for a lease TTL")
+		require.False(f, r.Status().Leading)
+		require.Empty(f, f.Get(f.Context(), f.Lease()).Val(), "released, and left to others for a lease TTL")
 		pass(90 * time.Second)
-		require.True(t, r.Status().Leading, "there was nobody else")
-		f.must(f.Del(t.Context(), f.Registry()))
+		require.True(f, r.Status().Leading, "there was nobody else")
+		f.do("DEL", f.Registry())
 		pass(5 * time.Minute)
-		require.Equal(t, Done, r.report("registry").Outcome)
-		require.InDelta(t, 1, r.value("janitor_lease_transitions_total", "event", "released"), 0)
+		require.Equal(f, Done, r.report("registry").Outcome)
+		r.counts(1, "janitor_lease_transitions_total", "event", "released")
 	})
 }
 
 // Such passes fail before they know that a full scan is due.
 func TestALeaderWhoseFullScanCannotEvenBeginForThreeIntervalsResigns(t *testing.T) {
-	for command, what := range map[string]string{"exists": "the pause cannot be read", "hlen": "nothing can be counted"} {
-		t.Run(what, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				r := f.replica("r1", func(c *Config) {
-					c.Interval, c.LeaseTTL = time.Minute, time.Minute
-					fails := redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-						if len(cmds) > 1 && named(cmds, command) {
-							return redistest.Fail(cmds, io.ErrUnexpectedEOF)
-						}
-						return send()
-					})
-					c.Client.AddHook(fails)
-					c.Control.AddHook(fails)
+	rows(t, inBubble, map[string]string{"the pause cannot be read": "exists", "nothing can be counted": "hlen"},
+		func(f *fleet, command string) {
+			r := f.starts(func(c *Config) {
+				c.Interval, c.LeaseTTL = time.Minute, time.Minute
+				fails := redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+					if len(cmds) > 1 && named(cmds, command) {
+						return redistest.Fail(cmds, io.ErrUnexpectedEOF)
+					}
+					return send()
 				})
-				defer r.start()()
-				pass(2*time.Minute + 50*time.Second)
-				require.True(t, r.Status().Leading)
-				require.Equal(t, Failed, r.report("registry").Outcome)
-				require.Equal(t, Done, r.report("owners").Outcome)
-				pass(20 * time.Second)
-				require.False(t, r.Status().Leading)
+				c.Client.AddHook(fails)
+				c.Control.AddHook(fails)
 			})
+			pass(2*time.Minute + 50*time.Second)
+			require.True(f, r.Status().Leading)
+			require.Equal(f, Failed, r.report("registry").Outcome)
+			require.Equal(f, Done, r.report("owners").Outcome)
+			pass(20 * time.Second)
+			require.False(f, r.Status().Leading)
 		})
-	}
 }
 
 // Requests that are abandoned, or for a part only, do not keep a failing leader in office.
 func TestPassesThatAreBrokenOffOrOfAPartAreNoProgress(t *testing.T) {
-	for name, ask := range map[string]func(t *testing.T, r *replica){
-		"broken off": func(t *testing.T, r *replica) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	rows(t, inBubble, map[string]func(r *replica){
+		"broken off": func(r *replica) {
+			ctx, cancel := context.WithTimeout(r.f.Context(), time.Second)
 			defer cancel()
 			_, _ = r.Sweep(ctx, Request{})
 		},
-		"of one owner": func(t *testing.T, r *replica) { _, _ = r.Sweep(t.Context(), Request{Owner: "dead"}) },
-		"a dry run":    func(t *testing.T, r *replica) { _, _ = r.Sweep(t.Context(), Request{DryRun: true}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, f *fleet) {
-				r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
-				r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
-					p.BeginFullScan("test")
-					switch {
-					case p.Owner() != "" || p.DryRun():
-						return nil
-					case p.Requested():
-						<-ctx.Done()
-						return context.Cause(ctx)
-					}
-					return errors.New("broken")
-				}}})
-				defer r.start()()
-				for range 8 {
-					pass(30 * time.Second)
-					if !r.Status().Leading {
-						return
-					}
-					ask(t, r)
-				}
-				require.Fail(t, "it leads, and no pass ends well")
-			})
-		})
-	}
+		"of one owner": func(r *replica) { _, _ = r.Sweep(r.f.Context(), Request{Owner: "dead"}) },
+		"a dry run":    func(r *replica) { _, _ = r.Sweep(r.f.Context(), Request{DryRun: true}) },
+	}, func(f *fleet, ask func(r *replica)) {
+		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute; c.LeaseTTL = time.Minute })
+		r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
+			p.BeginFullScan("test")
+			switch {
+			case p.Owner() != "" || p.DryRun():
+				return nil
+			case p.Requested():
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return errors.New("broken")
+		}}})
+		defer r.start()()
+		for range 8 {
+			pass(30 * time.Second)
+			if !r.Status().Leading {
+				return
+			}
+			ask(r)
+		}
+		require.Fail(f, "it leads, and no pass ends well")
+	})
 }
 
 func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var scans atomic.Int64
-		r := f.replica("r1", func(c *Config) { c.Interval = time.Minute })
+		r := f.replica("r1", minutely)
 		r.SweepsAre(fakeScan{fakeSweep{name: "registry", every: time.Minute, pass: func(ctx context.Context, p *Pass) error {
 			p.BeginFullScan("test")
 			if scans.Add(1) > 1 {
@@ -301,49 +292,48 @@ func TestALongFullScanThatFailsOnceIsNoReasonToResign(t *testing.T) {
 		}}})
 		defer r.start()()
 		pass(20 * time.Minute)
-		require.True(t, r.Status().Leading)
-		require.Greater(t, scans.Load(), int64(1))
-		require.Zero(t, r.value("janitor_lease_transitions_total", "event", "released"))
+		require.True(f, r.Status().Leading)
+		require.Greater(f, scans.Load(), int64(1))
+		r.counts(0, "janitor_lease_transitions_total", "event", "released")
 	})
 }
 
 func TestFailuresInARowComeLaterEachTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		var passes atomic.Int64
-		r := f.replica("r1", func(c *Config) {
+		f.starts(func(c *Config) {
 			c.Sweeps = []Sweeper{fakeSweep{name: "broken", every: 10 * time.Millisecond, pass: func(context.Context, *Pass) error {
 				passes.Add(1)
 				return errors.New("broken")
 			}}}
 		})
-		defer r.start()()
 		pass(10 * time.Minute)
-		require.InDelta(t, 600/RetryMost.Seconds(), passes.Load(), 10)
+		require.InDelta(f, 600/RetryMost.Seconds(), passes.Load(), 10)
 	})
 }
 
 func TestAPauseTakesHoldInTheMiddleOfAPass(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		f.entries("dead", 100)
 		r := f.replica("r1", func(c *Config) { c.DeleteBatch = 1 })
 		var batches atomic.Int64
 		r.faults.set(func([]any) error {
 			if batches.Add(1) == 10 {
-				require.NoError(t, r.Pause(context.Background(), Pause{Who: "test"}))
+				require.NoError(f, r.Pause(context.Background(), Pause{Who: "test"}))
 			}
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		}, nil)
 		defer r.start()()
 		pass(time.Minute)
-		require.Equal(t, Held, r.report("registry").Outcome)
-		require.InDelta(t, 20, f.recorded(), 10)
-		require.NoError(t, r.Resume(t.Context()))
+		require.Equal(f, Held, r.report("registry").Outcome)
+		require.InDelta(f, 20, f.recorded(), 10)
+		require.NoError(f, r.Resume(f.Context()))
 	})
 }
 
 func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		leads := f.replica("r1", nil).start()
 		pass(time.Second)
 		var slow atomic.Bool
@@ -358,12 +348,12 @@ func TestANewLeaderKnowsFromFollowingWhatASmallCallUsuallyTakes(t *testing.T) {
 		})
 		defer r.start()()
 		pass(30 * time.Minute)
-		require.False(t, r.Status().Leading)
+		require.False(f, r.Status().Leading)
 
 		slow.Store(true)
 		leads()
 		pass(time.Minute)
-		require.True(t, r.Status().Leading)
-		require.Equal(t, "latency", r.Status().Pace.Throttled)
+		require.True(f, r.Status().Leading)
+		require.Equal(f, "latency", r.Status().Pace.Throttled)
 	})
 }

@@ -3,7 +3,6 @@ package janitor_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -16,15 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/guard/doubt"
-	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/timeline"
 )
 
 // told returns the timeline's events about this fleet, by kind and subject.
 func (f *fleet) told() (events map[string]timeline.Event) {
-	all, err := timeline.Read(f.t.Context(), f.Client, f.Timeline(), "0-0")
-	require.NoError(f.t, err)
+	all, err := timeline.Read(f.Context(), f.Client, f.Timeline(), "0-0")
+	require.NoError(f, err)
 	events = map[string]timeline.Event{}
 	for _, e := range all {
 		events[string(e.Kind)+" "+e.Instance+e.Reason] = e
@@ -32,109 +30,109 @@ func (f *fleet) told() (events map[string]timeline.Event) {
 	return events
 }
 
+// tells waits for an event.
+func (f *fleet) tells(event string) {
+	f.Helper()
+	f.eventually(func() bool { _, ok := f.told()[event]; return ok })
+}
+
 func TestTheTimelineTellsWhoFellWhoLeftAndWhoCame(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		ctx := t.Context()
+	inBubble(t, func(f *fleet) {
 		f.live("b", "c", "d")
 		f.indexed("before", 3) // fell before the term began
-		r := f.replica("r1", nil)
-		r.leads()
+		r := f.leader()
 		f.eventually(func() bool { return f.told()["death before"].Found })
 
 		f.indexed("b", 3)
 		f.dies("b")
 		f.record("c", doubt.Bye, 0, beatTTL)
-		f.must(f.SRem(ctx, f.Roster(), "c"))
-		f.must(f.Del(ctx, f.Heartbeat("c")))
+		f.do("SREM", f.Roster(), "c")
+		f.do("DEL", f.Heartbeat("c"))
 		f.record("d", doubt.Bye, 0, beatTTL)
-		f.must(f.Del(ctx, f.Heartbeat("d")))
+		f.do("DEL", f.Heartbeat("d"))
 		f.live("e")
 		for _, want := range []string{"death b", "left c", "left d", "alive e"} {
-			f.eventually(func() bool { _, ok := f.told()[want]; return ok })
+			f.tells(want)
 		}
 		f.eventually(func() bool { return r.value("janitor_evicted_total") == 6 }) // before b is back
 		f.live("b")
-		f.eventually(func() bool { _, ok := f.told()["alive b"]; return ok })
+		f.tells("alive b")
 		told := f.told()
-		require.Equal(t, "r1", told["death b"].By)
-		require.False(t, told["death b"].Found)
-		require.InDelta(t, 2, r.value("janitor_owners_died_total"), 0, "before, and b")
+		require.Equal(f, "r1", told["death b"].By)
+		require.False(f, told["death b"].Found)
+		require.InDelta(f, 2, r.value("janitor_owners_died_total"), 0, "before, and b")
 		for _, none := range []string{"alive r1", "alive c", "death c", "death d"} {
-			require.NotContains(t, told, none)
+			require.NotContains(f, told, none)
 		}
 	})
 }
 
 func TestADeathIsCountedByOneLeader(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		for _, e := range []timeline.Event{
 			{Kind: timeline.Death, Instance: "counted"}, {Kind: timeline.Left, Instance: "left"},
 			{Kind: timeline.Death, Instance: "again"}, {Kind: timeline.Alive, Instance: "again"},
 		} {
-			require.NoError(t, timeline.Add(t.Context(), f.Client, f.Timeline(), e))
+			require.NoError(f, timeline.Add(f.Context(), f.Client, f.Timeline(), e))
 		}
 		for _, id := range []string{"counted", "left", "again", "new"} {
 			f.indexed(id, 1)
 		}
-		r := f.replica("r1", nil)
-		r.leads()
+		r := f.leader()
 		f.eventually(func() bool { return r.value("janitor_owners_died_total") > 0 })
-		require.InDelta(t, 2, r.value("janitor_owners_died_total"), 0, "again and new")
+		require.InDelta(f, 2, r.value("janitor_owners_died_total"), 0, "again and new")
 	})
 }
 
 func TestTheTimelineTellsOfHoldsAndPausesAndWhoResigned(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r1", nil)
-		r.leads()
-		f.must(f.Del(t.Context(), f.Witness()))
+	inBubble(t, func(f *fleet) {
+		r := f.leader()
+		f.do("DEL", f.Witness())
 		r.Poke()
-		f.eventually(func() bool { _, ok := f.told()["hold gap"]; return ok })
+		f.tells("hold gap")
 		f.listenedFor(time.Hour)
 		r.Poke()
 		f.eventually(func() bool {
 			return !f.told()["hold_over gap"].At.IsZero() &&
 				!f.told()["hold_over gap"].Found
 		})
-		require.Equal(t, grace, f.told()["hold_over gap"].At.Sub(f.told()["hold gap"].At).Round(time.Second),
+		require.Equal(f, grace, f.told()["hold_over gap"].At.Sub(f.told()["hold gap"].At).Round(time.Second),
 			"it ended when it had to, and not when somebody looked")
 
 		until := time.Now().Add(time.Hour).Round(time.Second)
-		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "upgrade", Until: until}))
-		require.NoError(t, r.Resume(t.Context()))
+		require.NoError(f, r.Pause(f.Context(), Pause{Who: "ann", Why: "upgrade", Until: until}))
+		require.NoError(f, r.Resume(f.Context()))
 		f.eventually(func() bool { return r.Status().Paused == nil }) // no earlier look is on its way
-		require.NoError(t, r.Resume(t.Context()), "there is none")
-		require.NoError(t, r.Resign(t.Context()))
-		f.eventually(func() bool { _, ok := f.told()["resign r1"]; return ok })
+		require.NoError(f, r.Resume(f.Context()), "there is none")
+		require.NoError(f, r.Resign(f.Context()))
+		f.tells("resign r1")
 		pause := f.told()["pause "]
-		require.Equal(t, "ann", pause.Who)
-		require.Equal(t, "upgrade", pause.Why)
-		require.WithinDuration(t, until, pause.Until, 0)
+		require.Equal(f, "ann", pause.Who)
+		require.Equal(f, "upgrade", pause.Why)
+		require.WithinDuration(f, until, pause.Until, 0)
 		resumed := 0
-		all, err := timeline.Read(t.Context(), f.Client, f.Timeline(), "0-0")
-		require.NoError(t, err)
+		all, err := timeline.Read(f.Context(), f.Client, f.Timeline(), "0-0")
+		require.NoError(f, err)
 		for _, e := range all {
 			if e.Kind == timeline.Resume {
 				resumed++
 			}
 		}
-		require.Equal(t, 1, resumed)
+		require.Equal(f, 1, resumed)
 	})
 }
 
 func TestATimelineThatCannotBeWrittenKeepsNothingFromBeingSwept(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		f.must(f.Set(t.Context(), f.Timeline(), "no stream", 0))
+	inBubble(t, func(f *fleet) {
+		f.do("SET", f.Timeline(), "no stream")
 		f.indexed("dead", 10)
-		var log process.Buffer
-		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		r.leads()
+		r := f.leader()
 		f.eventually(func() bool { return f.left("dead") == 0 })
-		f.eventually(func() bool { return strings.Contains(log.String(), "cannot write the timeline") })
-		require.Equal(t, "no stream", f.Get(t.Context(), f.Timeline()).Val())
-		f.must(f.Del(t.Context(), f.Timeline()))
-		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "x"}))
-		f.eventually(func() bool { _, ok := f.told()["pause "]; return ok })
+		f.eventually(func() bool { return strings.Contains(r.lines.String(), "cannot write the timeline") })
+		require.Equal(f, "no stream", f.Get(f.Context(), f.Timeline()).Val())
+		f.do("DEL", f.Timeline())
+		require.NoError(f, r.Pause(f.Context(), Pause{Who: "ann", Why: "x"}))
+		f.tells("pause ")
 	})
 }
 
@@ -153,13 +151,13 @@ func unheard(arg any) redistest.Intercept {
 // What was written is in the timeline when it is read again, as if an earlier leader had counted
 // it.
 func TestADeathIsCountedThoughTheTimelinesAnswerWasLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
+	inBubble(t, func(f *fleet) {
 		f.indexed("dead", 1)
 		r := f.replica("r1", func(c *Config) { c.Client.AddHook(unheard("death")) })
 		stop := r.leads()
 		f.eventually(func() bool {
-			all, err := timeline.Read(t.Context(), f.Client, f.Timeline(), "0-0")
-			require.NoError(t, err)
+			all, err := timeline.Read(f.Context(), f.Client, f.Timeline(), "0-0")
+			require.NoError(f, err)
 			n := 0
 			for _, e := range all {
 				if e.Kind == timeline.Death {
@@ -169,19 +167,18 @@ func TestADeathIsCountedThoughTheTimelinesAnswerWasLost(t *testing.T) {
 			return n == 2
 		})
 		stop() // it has read the answer
-		require.InDelta(t, 1, r.value("janitor_owners_died_total"), 0)
+		r.counts(1, "janitor_owners_died_total")
 	})
 }
 
 func TestAPauseThatALostAnswerEndedIsToldToHaveEnded(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fleet) {
-		r := f.replica("r1", func(c *Config) { c.Control.AddHook(unheard("del")) })
-		r.leads()
-		require.NoError(t, r.Pause(t.Context(), Pause{Who: "ann", Why: "upgrade"}))
+	inBubble(t, func(f *fleet) {
+		r := f.leader(func(c *Config) { c.Control.AddHook(unheard("del")) })
+		require.NoError(f, r.Pause(f.Context(), Pause{Who: "ann", Why: "upgrade"}))
 		f.eventually(func() bool { return r.Status().Paused != nil })
-		require.Error(t, r.Resume(t.Context()))
-		require.NoError(t, r.Resume(t.Context()))
-		require.NoError(t, r.Resume(t.Context()), "there is none")
-		f.eventually(func() bool { _, ok := f.told()["resume "]; return ok })
+		require.Error(f, r.Resume(f.Context()))
+		require.NoError(f, r.Resume(f.Context()))
+		require.NoError(f, r.Resume(f.Context()), "there is none")
+		f.tells("resume ")
 	})
 }

@@ -3,7 +3,6 @@ package janitor_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -37,10 +35,10 @@ func (f *fleet) fill(n, items int) {
 	list := `["` + strings.Repeat(`356307042441013","`, items-1) + `356307042441013"]`
 	pipe := f.Pipeline()
 	for i := range n {
-		pipe.XAdd(f.t.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", list}})
+		pipe.XAdd(f.Context(), &redis.XAddArgs{Stream: f.Log(), ID: fmt.Sprintf("1-%d", i), Values: []string{"count", "0", "imeis", list}})
 	}
-	_, err := pipe.Exec(f.t.Context())
-	require.NoError(f.t, err)
+	_, err := pipe.Exec(f.Context())
+	require.NoError(f, err)
 }
 
 // A missing right does not fail the pass: it is logged once, and the log stays bounded by number,
@@ -61,12 +59,9 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			w := poor(t, c.without...)
 			f := setup(t, w)
 			f.fill(2000, 50)
-			var lines process.Buffer
-			r := f.replica("r1", func(c *Config) {
+			r := f.leader(func(c *Config) {
 				c.DeleteBatch, c.LogBytes, c.Interval = 50, 1<<20, time.Second // it resigns after three failures
-				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 			})
-			r.leads()
 			epoch := r.Status().Epoch
 			require.Empty(t, r.Status().Witness.ChecksOff, "nothing was evicted, nothing trimmed")
 			for round := range 2 {
@@ -75,14 +70,14 @@ func TestAUserThatMayNotTrimSweepsAllTheSame(t *testing.T) {
 			}
 			for sweep, rep := range r.sweep(Request{}) {
 				require.Equal(t, Done, rep.Outcome, rep.Error)
-				require.Zero(t, r.value("janitor_passes_total", "sweep", sweep, "outcome", string(Failed)))
+				r.counts(0, "janitor_passes_total", "sweep", sweep, "outcome", string(Failed))
 			}
 			require.Equal(t, c.off, r.Status().Witness.ChecksOff)
-			require.NotContains(t, lines.String(), "pass failed")
+			require.NotContains(t, r.lines.String(), "pass failed")
 			for _, off := range []string{"cannot read the size", "cannot trim"} {
-				require.LessOrEqual(t, strings.Count(lines.String(), off), 1, "told once")
+				require.LessOrEqual(t, r.said(off), 1, "told once")
 			}
-			require.Equal(t, len(c.off), strings.Count(lines.String(), "allow="))
+			require.Equal(t, len(c.off), r.said("allow="))
 			require.Equal(t, epoch, r.Status().Epoch, "the leader has no reason to resign")
 
 			used, err := f.MemoryUsage(t.Context(), f.Log()).Result()
@@ -99,12 +94,11 @@ func TestARightThatIsGivenBackIsUsed(t *testing.T) {
 	w := poor(t, "memory", "xtrim")
 	f := setup(t, w)
 	f.fill(1000, 50)
-	r := f.replica("r1", func(c *Config) { c.LogBytes = 1 })
-	r.leads()
+	r := f.leader(func(c *Config) { c.LogBytes = 1 })
 	f.entries("dead", 3)
 	r.sweep(Request{})
 	require.Equal(t, []string{CheckLogSize, CheckLogTrim}, r.Status().Witness.ChecksOff)
-	f.must(f.Do(t.Context(), "ACL", "SETUSER", "poor", "+@all"))
+	f.do("ACL", "SETUSER", "poor", "+@all")
 	f.entries("dead", 3)
 	r.sweep(Request{})
 	require.Empty(t, r.Status().Witness.ChecksOff)
@@ -113,19 +107,18 @@ func TestARightThatIsGivenBackIsUsed(t *testing.T) {
 
 // Refused batches, for whatever reason, keep that owner's entries but do not stop the pass.
 func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
-	inWorlds(t, func(t *testing.T, f *fleet) {
+	inWorlds(t, func(f *fleet) {
 		f.entries("dead", 1200)
-		log := &process.Buffer{}
-		r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+		r := f.replica("r1", nil)
 		r.faults.set(func([]any) error { return refusal("ERR no") }, nil)
 		r.leads()
 		rep := r.report("registry")
-		require.Equal(t, Done, rep.Outcome, rep.Error)
-		require.Equal(t, map[SkipReason]int{SkipUnreadable: firstBatch}, rep.Spared)
-		require.Equal(t, 1200, f.left("dead"))
-		require.Zero(t, r.Accounts())
-		require.Zero(t, r.Status().Unsettled)
-		require.Regexp(t, `refuses to delete a dead owner's entries.* owner=dead error=".*ERR no`, log.String())
+		require.Equal(f, Done, rep.Outcome, rep.Error)
+		require.Equal(f, map[SkipReason]int{SkipUnreadable: firstBatch}, rep.Spared)
+		f.has(1200, "dead")
+		require.Zero(f, r.Accounts())
+		require.Zero(f, r.Status().Unsettled)
+		require.Regexp(f, `refuses to delete a dead owner's entries.* owner=dead error=".*ERR no`, r.lines.String())
 	})
 }
 
@@ -133,16 +126,15 @@ func TestAnOwnerWhoseBatchesAreRefusedIsLeftAlone(t *testing.T) {
 func TestARefusalToDeleteIsToldOnceWhileItLasts(t *testing.T) {
 	t.Parallel()
 	f := setup(t, poor(t, "hdel"))
-	log := &process.Buffer{}
-	r := f.replica("r1", func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	r := f.replica("r1", nil)
 	f.indexed("dead", 3)
 	allow := func(rules ...any) {
 		f.must(f.Do(t.Context(), append([]any{"ACL", "SETUSER", "poor"}, rules...)...))
 	}
 	told := func(refusals, ends int) {
 		t.Helper()
-		require.Equal(t, refusals, strings.Count(log.String(), "refuses to delete a dead owner's entries"), log)
-		require.Equal(t, ends, strings.Count(log.String(), "deleting the dead owner's entries again"), log)
+		require.Equal(t, refusals, r.said("refuses to delete a dead owner's entries"), r.lines.String())
+		require.Equal(t, ends, r.said("deleting the dead owner's entries again"), r.lines.String())
 	}
 	refused := func() {
 		t.Helper()
@@ -157,10 +149,10 @@ func TestARefusalToDeleteIsToldOnceWhileItLasts(t *testing.T) {
 	allow("+hdel", "-hincrby")
 	refused()
 	told(2, 0)
-	require.Contains(t, log.String(), "HINCRBY on")
+	require.Contains(t, r.lines.String(), "HINCRBY on")
 	allow("+@all")
 	r.sweep(Request{})
-	require.Zero(t, f.left("dead"))
+	f.has(0, "dead")
 	told(2, 1)
 	allow("-hdel")
 	f.indexed("dead", 3)
@@ -211,10 +203,8 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 		t.Run("without "+strings.Join(without, ", "), func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, poor(t, without...))
-			var lines process.Buffer
 			r := f.replica("r1", func(c *Config) {
 				c.DeleteBatch, c.LogBytes = 10, -1
-				c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 			})
 			f.live("a", "b", "c", "d", "e") // so that two deaths are not most
 			f.indexed("dead", 100)
@@ -228,12 +218,12 @@ func TestAnIndexThatCannotBeEmptiedFillsNoLogAndStopsNoOtherOwner(t *testing.T) 
 			f.eventually(func() bool { return f.recorded() == 120 })
 			require.LessOrEqual(t, f.XLen(t.Context(), f.Log()).Val(), int64(60), "few records are of nothing")
 			for _, says := range []string{"batch by batch", "cannot empty dead owners"} {
-				require.LessOrEqual(t, strings.Count(lines.String(), says), 1)
+				require.LessOrEqual(t, r.said(says), 1)
 			}
-			require.NotContains(t, lines.String(), "pass failed")
+			require.NotContains(t, r.lines.String(), "pass failed")
 			require.Equal(t, epoch, r.Status().Epoch)
 
-			f.must(f.Do(t.Context(), "ACL", "SETUSER", "poor", "+@all"))
+			f.do("ACL", "SETUSER", "poor", "+@all")
 			r.sweep(Request{})
 			r.sweep(Request{})
 			require.Zero(t, f.Exists(t.Context(), f.Devices("dead"), f.Devices("late")).Val())
