@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -196,6 +197,11 @@ func TestAPauseEndsByItselfAndMayBeWrittenByHand(t *testing.T) {
 		r.leads()
 		require.Equal(f, "paused", r.sweep(Request{})["registry"].Reason)
 		f.eventually(func() bool { p := r.Status().Paused; return p != nil && p.Why == "hands off" })
+		f.do("DEL", f.Paused())
+		f.do("RPUSH", f.Paused(), "x") // a key of another type
+		require.Equal(f, "paused", r.sweep(Request{})["registry"].Reason)
+		r.Poke()
+		f.eventually(func() bool { p := r.Status().Paused; return p != nil && strings.Contains(p.Why, "WRONGTYPE") })
 	})
 }
 

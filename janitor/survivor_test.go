@@ -45,17 +45,26 @@ func TestAReplicaThatSurvivesAllOthersLeavesNoGapAndLeads(t *testing.T) {
 
 // The lease may outlast the others, or be kept by hand.
 func TestAReplicaTicksWhileNobodyElseDoesAndItCannotLead(t *testing.T) {
-	inBubble(t, func(f *fleet) {
-		r := f.replica("r1", nil)
+	rows(t, inBubble, map[string]int{"alone": 1, "with another": 2}, func(f *fleet, replicas int) {
+		f.do("DEL", f.Witness())
 		f.must(f.Set(f.Context(), f.Lease(), "boss/1", f.leaseTTL))
-		defer r.start()()
-		for range 5 * time.Minute / time.Second {
+		r := f.starts()
+		if replicas == 2 {
+			defer f.replica("r2", nil).start()()
+		}
+		pass(time.Second)
+		for range 20 * time.Minute / time.Second {
 			f.must(f.PExpire(f.Context(), f.Lease(), f.leaseTTL))
 			pass(time.Second)
 			require.Less(f, time.Since(f.ticked()), timing.Gap()*5/6)
 		}
 		require.False(f, r.Leading())
-		require.Greater(f, r.Status().Witness.Listening, time.Hour.Seconds())
+		require.Equal(f, "boss", r.Status().Leader)
+		w := r.Status().Witness
+		require.InDelta(f, 1200, w.Listening, 30)
+		require.InDelta(f, 1200, r.value("janitor_witness_seconds"), 30)
+		require.Zero(f, w.HeldFor)
+		require.Equal(f, []string{"refused", "redis_evicting", "restarted"}, w.ChecksOff)
 	})
 }
 

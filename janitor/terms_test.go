@@ -310,19 +310,6 @@ func TestHeartbeatsAreAskedForOnlyWhereRecordsSayTooLittleAndOnceAReading(t *tes
 	})
 }
 
-func TestAPauseOfAnotherTypeHoldsAndIsShown(t *testing.T) {
-	inBubble(t, func(f *fleet) {
-		s := f.scripted()
-		f.do("RPUSH", f.Paused(), "x")
-		rep := s.asked(Request{}, func(ctx context.Context, p *Pass) error { return p.CheckHeld(ctx) })
-		require.Equal(f, Held, rep.Outcome)
-		require.Equal(f, "paused", rep.Reason)
-		s.Poke()
-		synctest.Wait()
-		require.Contains(f, s.Status().Paused.Why, "WRONGTYPE")
-	})
-}
-
 func TestATickAndWhatGoesAlongEndInTime(t *testing.T) {
 	inBubble(t, func(f *fleet) {
 		reg := func(c *Config) {

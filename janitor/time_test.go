@@ -136,36 +136,6 @@ func TestWhileAllLiveTheLeaderLooksThriceAnIntervalAndMissesNobody(t *testing.T)
 	})
 }
 
-func TestFollowersListenWhileNobodyLeads(t *testing.T) {
-	inBubble(t, func(f *fleet) {
-		f.do("DEL", f.Witness())
-		f.do("SET", f.Lease(), "somebody/else")
-		stopLease := make(chan struct{})
-		defer close(stopLease)
-		go func() { // a live lease whose holder does nothing
-			for {
-				select {
-				case <-stopLease:
-					return
-				case <-time.After(500 * time.Millisecond):
-					_ = f.Set(context.Background(), f.Lease(), "somebody/else", 3*time.Second).Err()
-				}
-			}
-		}()
-		one, two := f.replica("r1", nil), f.replica("r2", nil)
-		defer one.start()()
-		defer two.start()()
-		pass(20 * time.Minute)
-		require.False(f, one.Status().Leading || two.Status().Leading)
-		require.Equal(f, "somebody", one.Status().Leader)
-		w := one.Status().Witness
-		require.InDelta(f, 1200, w.Listening, 30)
-		require.InDelta(f, 1200, one.value("janitor_witness_seconds"), 30)
-		require.Zero(f, w.HeldFor)
-		require.Equal(f, []string{"refused", "redis_evicting", "restarted"}, w.ChecksOff)
-	})
-}
-
 func TestALeaderWhoseHeartbeatStaysAwayResigns(t *testing.T) {
 	inBubble(t, func(f *fleet) {
 		r := f.silentReplica("r1", nil)

@@ -26,6 +26,7 @@ import (
 type mortal struct {
 	id      string
 	dead    atomic.Bool
+	sent    atomic.Int64
 	reg     *Registry
 	janitor *Janitor // nil: no janitor
 }
@@ -33,6 +34,7 @@ type mortal struct {
 var errDead = errors.New("dead")
 
 func (m *mortal) meets(_ context.Context, cmds []redis.Cmder, send func() error) error {
+	m.sent.Add(1)
 	if m.dead.Load() {
 		return redistest.Fail(cmds, errDead)
 	}
@@ -41,21 +43,21 @@ func (m *mortal) meets(_ context.Context, cmds []redis.Cmder, send func() error)
 
 // crew is a fleet in a bubble, with the default intervals.
 type crew struct {
-	t          *testing.T
+	*testing.T
 	admin      *redis.Client
 	partitions int
 	fixed      bool // ids may have had former lives
 	all        []*mortal
 }
 
-func inBubble(t *testing.T, partitions int, f func(t *testing.T, c *crew)) {
+func inBubble(t *testing.T, partitions int, f func(c *crew)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := redistest.Fake(t)
-		c := &crew{t: t, admin: redis.NewClient(o), partitions: partitions}
+		c := &crew{T: t, admin: redis.NewClient(o), partitions: partitions}
 		defer func() { require.NoError(t, c.admin.Close()) }()
-		f(t, c)
+		f(c)
 	})
 }
 
@@ -75,17 +77,27 @@ func (c *crew) start(kind string, n int, sweeps bool) {
 			Client: client, Control: client, Instance: m.id, Unique: !c.fixed,
 			Layout: guard.Layout{Prefix: "{kills}:"}, Drain: time.Millisecond, Logger: quiet,
 		}, c.partitions)
-		require.NoError(c.t, err)
+		require.NoError(c, err)
 		work.Go(func() { _ = m.reg.Run(ctx) })
 		if sweeps {
 			m.janitor, err = NewJanitor(janitor.Config{Client: client, Control: client, Logger: quiet}, m.reg)
-			require.NoError(c.t, err)
+			require.NoError(c, err)
 			work.Go(func() { _ = m.janitor.Run(ctx) })
 		}
-		c.t.Cleanup(func() { require.NoError(c.t, client.Close()) })
+		c.Cleanup(func() { require.NoError(c, client.Close()) })
 		c.all = append(c.all, m)
 	}
-	c.t.Cleanup(func() { cancel(); work.Wait() })
+	c.Cleanup(func() { cancel(); work.Wait() })
+}
+
+// register has replicas hold all devices between them, for a minute.
+func (c *crew) register(all ...*mortal) {
+	nobody := registry.Socket{Close: func() error { return nil }}
+	for i := range devices {
+		claim := all[i%len(all)].reg.Register(fmt.Sprintf("35%013d", i), nobody)
+		require.NoError(c, claim.Wait(c.Context()))
+	}
+	time.Sleep(time.Minute)
 }
 
 // kill ends replicas at one instant, without a goodbye.
@@ -111,10 +123,10 @@ func (c *crew) led() (n int) {
 
 // until waits for cond, which must come within this time.
 func (c *crew) until(what string, within time.Duration, cond func() bool) (took time.Duration) {
-	c.t.Helper()
+	c.Helper()
 	began := time.Now()
 	for !cond() {
-		require.LessOrEqual(c.t, time.Since(began), within, what)
+		require.LessOrEqual(c, time.Since(began), within, what)
 		time.Sleep(250 * time.Millisecond)
 	}
 	return time.Since(began)
@@ -122,8 +134,8 @@ func (c *crew) until(what string, within time.Duration, cond func() bool) (took 
 
 func (c *crew) holds(since time.Time) (reasons []string) {
 	for k := range c.partitions {
-		w, err := guard.ReadWitness(c.t.Context(), c.admin, c.layout(k))
-		require.NoError(c.t, err)
+		w, err := guard.ReadWitness(c.Context(), c.admin, c.layout(k))
+		require.NoError(c, err)
 		if w.LastHold.After(since) {
 			reasons = append(reasons, w.Reason)
 		}
@@ -133,7 +145,7 @@ func (c *crew) holds(since time.Time) (reasons []string) {
 
 func (c *crew) entries() (n int) {
 	for k := range c.partitions {
-		n += int(c.admin.HLen(c.t.Context(), c.layout(k).Registry()).Val())
+		n += int(c.admin.HLen(c.Context(), c.layout(k).Registry()).Val())
 	}
 	return n
 }
@@ -181,30 +193,27 @@ func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d of %d, %d partitions", c.killed, c.replicas, c.partitions), func(t *testing.T) {
-			inBubble(t, c.partitions, func(t *testing.T, f *crew) {
+			inBubble(t, c.partitions, func(f *crew) {
 				f.start("gw", c.replicas, true)
 				time.Sleep(warmedUp)
-				require.Equal(t, c.partitions, f.led())
+				require.Equal(f, c.partitions, f.led())
 				doomed := f.ranked(0)[:c.killed]
-				for i := range devices {
-					require.NoError(t, doomed[i%len(doomed)].reg.Register(fmt.Sprintf("35%013d", i), registry.Socket{Close: func() error { return nil }}).Wait(t.Context()))
-				}
-				time.Sleep(time.Minute)
-				require.Equal(t, devices, f.entries())
+				f.register(doomed...)
+				require.Equal(f, devices, f.entries())
 				died := time.Now()
 				f.kill(doomed...)
 				took := f.until("all is led", c.within, func() bool { return f.led() == c.partitions })
-				t.Logf("led after %s", took.Round(10*time.Millisecond))
+				f.Logf("led after %s", took.Round(10*time.Millisecond))
 				for range 60 {
 					time.Sleep(time.Second)
 					if c.replicas-c.killed == 1 {
-						require.Equal(t, c.partitions, f.led(), "a lease was given up to the dead")
+						require.Equal(f, c.partitions, f.led(), "a lease was given up to the dead")
 					}
 				}
 				gone := beatTTL + grace + moment // all that held anything are dead
 				f.until("the entries of the dead", gone-time.Since(died), func() bool { return f.entries() == 0 })
-				t.Logf("dead entries gone after %s, holds %v", time.Since(died).Round(time.Second), f.holds(died))
-				require.Empty(t, f.holds(died))
+				f.Logf("dead entries gone after %s, holds %v", time.Since(died).Round(time.Second), f.holds(died))
+				require.Empty(f, f.holds(died))
 			})
 		})
 	}
@@ -212,7 +221,7 @@ func TestWhoeverDiesAtOnceSomebodyLeadsAndTheDeadGo(t *testing.T) {
 
 // Leaders die one after the other, each after the ranks were read again.
 func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
-	inBubble(t, 4, func(t *testing.T, f *crew) {
+	inBubble(t, 4, func(f *crew) {
 		f.start("gw", 8, true)
 		time.Sleep(warmedUp)
 		for range 3 {
@@ -232,12 +241,12 @@ func TestWhenOneDiesTheNextLeadsWithinTheLeaseAndOneRetry(t *testing.T) {
 // Former lives of those that embed the registry alone contended, and died without a goodbye.
 func TestReplicasThatEmbedTheRegistryAloneTakeNoSeat(t *testing.T) {
 	const partitions, alone = 4, 20
-	inBubble(t, partitions, func(t *testing.T, f *crew) {
+	inBubble(t, partitions, func(f *crew) {
 		f.fixed = true
 		for k := range partitions {
 			for i := range alone {
 				id := fmt.Sprint("alone-", i)
-				require.NoError(t, f.admin.SAdd(t.Context(), f.layout(k).Contenders(), id).Err())
+				require.NoError(f, f.admin.SAdd(f.Context(), f.layout(k).Contenders(), id).Err())
 			}
 		}
 		f.start("alone", alone, false)
@@ -246,25 +255,22 @@ func TestReplicasThatEmbedTheRegistryAloneTakeNoSeat(t *testing.T) {
 		f.until("all is led", ttl, func() bool { return f.led() == partitions })
 		time.Sleep(2 * warmedUp) // leases are given up after a heartbeat's TTL
 		for range 600 {
-			require.Equal(t, partitions, f.led())
+			require.Equal(f, partitions, f.led())
 			time.Sleep(100 * time.Millisecond)
 		}
 		for _, m := range f.ranked(0) {
 			s := m.janitor.seats
 			s.mu.Lock()
-			require.Equal(t, 3, s.peers)
+			require.Equal(f, 3, s.peers)
 			s.mu.Unlock()
-			require.LessOrEqual(t, len(m.janitor.Leads()), fair(partitions, 3)+1)
+			require.LessOrEqual(f, len(m.janitor.Leads()), fair(partitions, 3)+1)
 		}
 		dies := f.all[0]
-		for i := range devices {
-			require.NoError(t, dies.reg.Register(fmt.Sprintf("35%013d", i), registry.Socket{Close: func() error { return nil }}).Wait(t.Context()))
-		}
-		time.Sleep(time.Minute)
+		f.register(dies)
 		died := time.Now()
 		f.kill(dies, f.ranked(0)[0]) // one of each
 		f.until("all is led", ttl+retry, func() bool { return f.led() == partitions })
 		f.until("the entries of the dead", beatTTL+moment-time.Since(died), func() bool { return f.entries() == 0 })
-		require.Empty(t, f.holds(died))
+		require.Empty(f, f.holds(died))
 	})
 }

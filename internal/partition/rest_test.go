@@ -2,77 +2,37 @@ package partition
 
 import (
 	"cmp"
-	"context"
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/rollcall-redis/rollcall/internal/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
 func TestAFleetAtRestSendsThisMuchAMinute(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const replicas, partitions, minutes = 5, 8, 4
-		o := redistest.Fake(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		var sent atomic.Int64
-		counting := redistest.Intercept(func(_ context.Context, _ []redis.Cmder, send func() error) error {
-			sent.Add(1)
-			return send()
-		})
-		var ended sync.WaitGroup
-		var clients []*redis.Client
-		var janitors []*Janitor
-		for _, id := range fleet(replicas) {
-			roomy := lease.Options(o)
-			// Waiting for a connection would use a timer that go-redis shares with clients outside.
-			roomy.PoolSize = 100
-			data, control := redis.NewClient(roomy), redis.NewClient(roomy)
-			clients = append(clients, data, control)
-			data.AddHook(counting)
-			control.AddHook(counting)
-			quiet := slog.New(slog.DiscardHandler)
-			reg, err := NewRegistry(registry.Config{
-				Client: data, Control: control, Instance: id, Unique: true,
-				Layout: guard.Layout{Prefix: "{rest}:"}, Drain: time.Millisecond, Logger: quiet,
-			}, partitions)
-			require.NoError(t, err)
-			jan, err := NewJanitor(janitor.Config{Client: data, Control: control, Logger: quiet}, reg)
-			require.NoError(t, err)
-			janitors = append(janitors, jan)
-			ended.Go(func() { _ = reg.Run(ctx) })
-			ended.Go(func() { _ = jan.Run(ctx) })
+	const replicas, partitions, minutes = 5, 8, 4
+	inBubble(t, partitions, func(f *crew) {
+		f.start("gw", replicas, true)
+		sent := func() (n float64) {
+			for _, m := range f.all {
+				n += float64(m.sent.Load())
+			}
+			return n
 		}
 		time.Sleep(2 * time.Minute)
-		led := 0
-		for _, j := range janitors {
-			led += len(j.Leads())
-		}
-		require.Equal(t, partitions, led)
-		sent.Store(0)
+		require.Equal(f, partitions, f.led())
+		before := sent()
 		time.Sleep(minutes * time.Minute)
 		// A replica: two pipelines of beats, two readings of a roster in two trips each, the number
 		// of partitions. A partition: 10 + 2 x 6 ticks, 12 renewals, 2 x 5 reads of the lease by
 		// each of the first, 7 readings, and a full scan of next to nothing.
-		got := float64(sent.Load()) / minutes
-		require.Less(t, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+7+20)))
-		require.Greater(t, got, float64(partitions*(10+12)), "it has been counted")
-		cancel()
-		ended.Wait()
-		for _, c := range clients {
-			require.NoError(t, c.Close())
-		}
+		got := (sent() - before) / minutes
+		require.Less(f, got, float64(replicas*(2+4+1)+partitions*(10+12+12+10+5+7+20)))
+		require.Greater(f, got, float64(partitions*(10+12)), "it has been counted")
 	})
 }
 

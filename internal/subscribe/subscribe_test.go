@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,15 +46,16 @@ func (l line) Read(b []byte) (int, error) {
 
 // subscriber is a running subscriber and its history.
 type subscriber struct {
+	*testing.T
 	refuse atomic.Bool   // of connections
 	client *redis.Client // subscribes
 	other  *redis.Client // publishes
 	stop   func()
 
-	mu         sync.Mutex
-	heard      []string
-	subscribed []bool
-	broken     []*atomic.Bool // one per line
+	mu      sync.Mutex
+	heard   []string
+	changes []bool
+	broken  []*atomic.Bool // one per line
 }
 
 func (s *subscriber) note(f func()) {
@@ -64,18 +64,27 @@ func (s *subscriber) note(f func()) {
 	f()
 }
 
-// told returns its messages, its changes of subscription, and how often it dialled.
-func (s *subscriber) told() (heard []string, subscribed []bool, dials int) {
+// told checks its messages, its changes of subscription, and how often it dialled.
+func (s *subscriber) told(heard []string, changes []bool, dials int) {
+	s.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.heard), slices.Clone(s.subscribed), len(s.broken)
+	require.Equal(s, heard, s.heard)
+	require.Equal(s, changes, s.changes)
+	require.Len(s, s.broken, dials)
 }
 
 // cut breaks the newest line.
 func (s *subscriber) cut() { s.note(func() { s.broken[len(s.broken)-1].Store(true) }) }
 
+// subscribed runs f in a bubble with a subscriber.
+func subscribed(t *testing.T, f func(s *subscriber)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { f(start(t)) })
+}
+
 func start(t *testing.T) *subscriber {
-	s := &subscriber{}
+	s := &subscriber{T: t}
 	o := redistest.Fake(t)
 	s.other = redis.NewClient(lease.Options(o))
 	mine := *o
@@ -97,7 +106,7 @@ func start(t *testing.T) *subscriber {
 		subscribe.Channel{
 			Client: client, Name: "news", Silence: silence, Retry: func() time.Duration { return time.Second },
 			Message:    func(m string) { s.note(func() { s.heard = append(s.heard, m) }) },
-			Subscribed: func(is bool) { s.note(func() { s.subscribed = append(s.subscribed, is) }) },
+			Subscribed: func(is bool) { s.note(func() { s.changes = append(s.changes, is) }) },
 			Log:        slog.New(slog.DiscardHandler),
 		}.Run(ctx)
 	}()
@@ -108,99 +117,73 @@ func start(t *testing.T) *subscriber {
 }
 
 // publish publishes a message and returns the number of receivers.
-func (s *subscriber) publish(t *testing.T, m string) int64 {
-	n, err := s.other.Publish(t.Context(), "news", m).Result()
-	require.NoError(t, err)
+func (s *subscriber) publish(m string) int64 {
+	n, err := s.other.Publish(s.Context(), "news", m).Result()
+	require.NoError(s, err)
 	synctest.Wait()
 	return n
 }
 
 func TestALongSilenceIsNoReasonToSubscribeAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t)
+	subscribed(t, func(s *subscriber) {
 		for range 3 {
 			time.Sleep(20 * silence)
-			require.EqualValues(t, 1, s.publish(t, "news"))
+			require.EqualValues(s, 1, s.publish("news"))
 		}
-		heard, subscribed, dials := s.told()
-		require.Equal(t, []string{"news", "news", "news"}, heard)
-		require.Equal(t, []bool{true}, subscribed)
-		require.Equal(t, 1, dials)
+		s.told([]string{"news", "news", "news"}, []bool{true}, 1)
 	})
 }
 
 func TestAConnectionThatBrokeWithoutASignIsFoundAfterTwoSilences(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t)
+	subscribed(t, func(s *subscriber) {
 		s.cut()
-		s.publish(t, "nobody hears this")
-		heard, subscribed, _ := s.told()
-		require.Empty(t, heard)
-		require.Equal(t, []bool{true}, subscribed, "nobody knows yet")
+		s.publish("nobody hears this")
+		s.told(nil, []bool{true}, 1) // nobody knows yet
 		time.Sleep(2*silence + 2*time.Second)
 		synctest.Wait()
-		s.publish(t, "news")
-		heard, subscribed, dials := s.told()
-		require.Equal(t, []string{"news"}, heard)
-		require.Equal(t, []bool{true, false, true}, subscribed)
-		require.Equal(t, 2, dials)
+		s.publish("news")
+		s.told([]string{"news"}, []bool{true, false, true}, 2)
 	})
 }
 
 func TestARenewedSubscriptionIsOnAnotherConnection(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t)
+	subscribed(t, func(s *subscriber) {
 		s.cut()
 		subscribe.Renew(s.client)
 		time.Sleep(2 * time.Second)
-		require.EqualValues(t, 1, s.publish(t, "news"))
-		heard, subscribed, dials := s.told()
-		require.Equal(t, []string{"news"}, heard)
-		require.Equal(t, []bool{true, false, true}, subscribed)
-		require.Equal(t, 2, dials)
+		require.EqualValues(s, 1, s.publish("news"))
+		s.told([]string{"news"}, []bool{true, false, true}, 2)
 		subscribe.Renew(s.other) // has no channels
 	})
 }
 
 func TestItSubscribesAgainWhenRedisIsBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t)
+	subscribed(t, func(s *subscriber) {
 		s.refuse.Store(true)
 		s.cut()
 		time.Sleep(10 * silence)
-		_, _, dials := s.told()
-		require.Equal(t, 1, dials)
+		require.Len(s, s.broken, 1)
 		s.refuse.Store(false)
 		time.Sleep(2 * time.Second)
-		s.publish(t, "news")
-		heard, _, _ := s.told()
-		require.Equal(t, []string{"news"}, heard)
+		s.publish("news")
+		s.told([]string{"news"}, []bool{true, false, true}, 2)
 	})
 }
 
 func TestItEndsAtOnceThoughAReadIsUnderWay(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t)
+	subscribed(t, func(s *subscriber) {
 		begun := time.Now()
 		s.stop()
-		require.Zero(t, time.Since(begun))
-		_, subscribed, _ := s.told()
-		require.Equal(t, []bool{true, false}, subscribed)
+		require.Zero(s, time.Since(begun))
+		s.told(nil, []bool{true, false}, 1)
 		synctest.Wait() // the server notices the end too
-		require.Zero(t, s.publish(t, "nobody"))
+		require.Zero(s, s.publish("nobody"))
 	})
 }
 
 func TestChannelsOfOneClientShareAConnection(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t)
-		ctx, cancel := context.WithCancel(t.Context())
+	subscribed(t, func(s *subscriber) {
+		ctx, cancel := context.WithCancel(s.Context())
 		var mu sync.Mutex
 		heard := map[string][]string{}
 		var ended sync.WaitGroup
@@ -220,9 +203,9 @@ func TestChannelsOfOneClientShareAConnection(t *testing.T) {
 		synctest.Wait()
 		publish := func(receivers int64) {
 			for _, name := range []string{"weather", "sports"} {
-				n, err := s.other.Publish(t.Context(), name, "of "+name).Result()
-				require.NoError(t, err)
-				require.Equal(t, receivers, n)
+				n, err := s.other.Publish(s.Context(), name, "of "+name).Result()
+				require.NoError(s, err)
+				require.Equal(s, receivers, n)
 			}
 			synctest.Wait()
 		}
@@ -232,17 +215,16 @@ func TestChannelsOfOneClientShareAConnection(t *testing.T) {
 		synctest.Wait()
 		publish(1)
 		mu.Lock()
-		require.Equal(t, map[string][]string{
+		require.Equal(s, map[string][]string{
 			"weather": {"of weather", "of weather"},
 			"sports":  {"of sports", "of sports", "of sports", "of sports"}, // two receivers
 		}, heard)
 		mu.Unlock()
-		_, _, dials := s.told()
-		require.Equal(t, 2, dials, "one, and one after it broke")
+		s.told(nil, []bool{true, false, true}, 2) // one connection, and one after it broke
 		cancel()
 		ended.Wait()
 		synctest.Wait()
 		publish(0)
-		require.EqualValues(t, 1, s.publish(t, "news"), "who stays is still told")
+		require.EqualValues(s, 1, s.publish("news"), "who stays is still told")
 	})
 }

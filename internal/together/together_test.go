@@ -46,169 +46,141 @@ func (s *seen) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-func inBubble(t *testing.T, f func(t *testing.T, c *redis.Client, s *seen)) {
+// bubble is a test in a bubble, with a client.
+type bubble struct {
+	*testing.T
+	*redis.Client
+	seen
+}
+
+func inBubble(t *testing.T, f func(w *bubble)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, s := redis.NewClient(redistest.Fake(t)), &seen{}
-		defer func() { require.NoError(t, c.Close()) }()
-		c.AddHook(s)
-		f(t, c, s)
+		w := &bubble{T: t, Client: redis.NewClient(redistest.Fake(t))}
+		defer func() { require.NoError(t, w.Close()) }()
+		w.Client.AddHook(&w.seen)
+		f(w)
 	})
+}
+
+// join returns so many members. They leave at the end.
+func (w *bubble) join(n int) (all []*together.Member) {
+	for range n {
+		m := together.Join(w.Client, "test")
+		w.Cleanup(m.Leave)
+		all = append(all, m)
+	}
+	return all
 }
 
 const within = 300 * time.Millisecond
 
-// ask makes a member increment a counter, after a while, and returns the result and when.
-func ask(t *testing.T, m *together.Member, after time.Duration) (n int64, took time.Duration, err error) {
-	time.Sleep(after)
+// asks makes a member increment a counter, which takes so long.
+func (w *bubble) asks(m *together.Member, took time.Duration) int64 {
 	begun := time.Now()
 	var cmd *redis.IntCmd
-	err = m.Do(t.Context(), within, func(pipe redis.Pipeliner) { cmd = pipe.Incr(t.Context(), "n") })
-	return cmd.Val(), time.Since(begun), errors.Join(err, cmd.Err())
+	err := m.Do(w.Context(), within, func(pipe redis.Pipeliner) { cmd = pipe.Incr(w.Context(), "n") })
+	require.ErrorIs(w, errors.Join(err, cmd.Err()), w.err)
+	require.Equal(w, took, time.Since(begun))
+	return cmd.Val()
 }
 
 func TestAllAskInOnePipelineAsSoonAsTheLastHasAsked(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
+	inBubble(t, func(w *bubble) {
 		var all sync.WaitGroup
-		for i := range 16 {
-			m := together.Join(c, "test")
-			defer m.Leave()
+		for i, m := range w.join(16) {
 			all.Go(func() {
-				_, took, err := ask(t, m, time.Second+time.Duration(i)*time.Millisecond)
-				require.NoError(t, err)
-				require.Equal(t, time.Duration(15-i)*time.Millisecond, took)
+				time.Sleep(time.Second + time.Duration(i)*time.Millisecond)
+				w.asks(m, time.Duration(15-i)*time.Millisecond)
 			})
 		}
 		all.Wait()
-		require.Equal(t, []int{16}, s.pipes)
-		require.Equal(t, int64(16), must(c.Get(t.Context(), "n").Int64()))
+		require.Equal(w, []int{16}, w.pipes)
+		require.Equal(w, "16", w.Get(w.Context(), "n").Val())
 	})
 }
 
 func TestWhoDoesNotAskIsNotWaitedForForLong(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
-		a, b, silent := together.Join(c, "test"), together.Join(c, "test"), together.Join(c, "test")
-		defer a.Leave()
-		defer b.Leave()
+	inBubble(t, func(w *bubble) {
 		var all sync.WaitGroup
+		m, silent := w.join(2), together.Join(w.Client, "test")
 		all.Go(func() {
-			_, took, err := ask(t, b, 100*time.Millisecond)
-			require.NoError(t, err)
-			require.Equal(t, within-100*time.Millisecond, took)
+			time.Sleep(100 * time.Millisecond)
+			w.asks(m[1], within-100*time.Millisecond)
 		})
-		_, took, err := ask(t, a, 0)
-		require.NoError(t, err)
-		require.Equal(t, within, took)
+		w.asks(m[0], within)
 		all.Wait()
-		require.Equal(t, []int{2}, s.pipes)
+		require.Equal(w, []int{2}, w.pipes)
 
 		silent.Leave()
-		all.Go(func() {
-			_, _, err := ask(t, b, 0)
-			require.NoError(t, err)
-		})
-		_, took, err = ask(t, a, 0)
-		require.NoError(t, err)
-		require.Zero(t, took)
+		all.Go(func() { w.asks(m[1], 0) })
+		w.asks(m[0], 0)
 		all.Wait()
 	})
 }
 
 func TestOneThatAsksMoreOftenIsNotKeptWaitingByOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
-		seldom, often, silent := together.Join(c, "test"), together.Join(c, "test"), together.Join(c, "test")
-		defer seldom.Leave()
-		defer often.Leave()
-		defer silent.Leave()
+	inBubble(t, func(w *bubble) {
 		var all sync.WaitGroup
+		m := w.join(3)
 		all.Go(func() {
 			time.Sleep(100 * time.Millisecond)
 			begun := time.Now()
-			require.NoError(t, often.Do(t.Context(), time.Millisecond, func(pipe redis.Pipeliner) { pipe.Incr(t.Context(), "n") }))
-			require.Equal(t, time.Millisecond, time.Since(begun))
+			incr := func(pipe redis.Pipeliner) { pipe.Incr(w.Context(), "n") }
+			require.NoError(w, m[1].Do(w.Context(), time.Millisecond, incr))
+			require.Equal(w, time.Millisecond, time.Since(begun))
 		})
-		_, took, err := ask(t, seldom, 0)
-		require.NoError(t, err)
-		require.Equal(t, 101*time.Millisecond, took)
+		w.asks(m[0], 101*time.Millisecond)
 		all.Wait()
-		require.Equal(t, []int{2}, s.pipes)
+		require.Equal(w, []int{2}, w.pipes)
 	})
 }
 
 func TestWhoIsAloneWaitsForNobodyAndNeedsNoPipeline(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
-		m := together.Join(c, "test")
-		defer m.Leave()
-		n, took, err := ask(t, m, 0)
-		require.NoError(t, err)
-		require.Equal(t, int64(1), n)
-		require.Zero(t, took)
-		require.Empty(t, s.pipes)
+	inBubble(t, func(w *bubble) {
+		other := together.Join(w.Client, "another purpose")
+		defer other.Leave()
+		require.Equal(w, int64(1), w.asks(w.join(1)[0], 0))
+		require.Empty(w, w.pipes)
 	})
 }
 
 func TestAFailureIsEverybodys(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, s *seen) {
-		s.err = errors.New("lost")
-		a, b := together.Join(c, "test"), together.Join(c, "test")
-		defer a.Leave()
-		defer b.Leave()
+	inBubble(t, func(w *bubble) {
+		w.err = errors.New("lost")
 		var all sync.WaitGroup
-		for _, m := range []*together.Member{a, b} {
-			all.Go(func() {
-				_, _, err := ask(t, m, 0)
-				require.ErrorIs(t, err, s.err)
-			})
+		for _, m := range w.join(2) {
+			all.Go(func() { w.asks(m, 0) })
 		}
 		all.Wait()
 	})
 }
 
 func TestTheEndOfWhoAskedFirstDoesNotTakeTheOthersAlong(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
-		a, b, silent := together.Join(c, "test"), together.Join(c, "test"), together.Join(c, "test")
-		defer a.Leave()
-		defer b.Leave()
-		defer silent.Leave()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	inBubble(t, func(w *bubble) {
+		m := w.join(3)
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		var all sync.WaitGroup
 		all.Go(func() {
-			_ = a.Do(ctx, within, func(pipe redis.Pipeliner) { pipe.Incr(ctx, "n") })
+			_ = m[0].Do(ctx, within, func(pipe redis.Pipeliner) { pipe.Incr(ctx, "n") })
 		})
 		synctest.Wait()
-		all.Go(func() {
-			n, took, err := ask(t, b, 0)
-			require.NoError(t, err)
-			require.Equal(t, int64(2), n)
-			require.Zero(t, took)
-		})
+		all.Go(func() { require.Equal(w, int64(2), w.asks(m[1], 0)) })
 		synctest.Wait()
 		cancel()
 		all.Wait()
 	})
 }
 
-func TestMembersOfAnotherPurposeAreNotWaitedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
-		m, other := together.Join(c, "test"), together.Join(c, "another")
-		defer m.Leave()
-		defer other.Leave()
-		_, took, err := ask(t, m, 0)
-		require.NoError(t, err)
-		require.Zero(t, took)
-	})
-}
-
 func TestATurnIsNotBeforeWhatIsAsked(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
-		m := together.Join(c, "test")
-		defer m.Leave()
+	inBubble(t, func(w *bubble) {
+		m := w.join(1)[0]
 		time.Sleep(7 * time.Second)
-		require.Equal(t, 3*time.Second, m.Turns(5*time.Second))
-		require.Equal(t, 3*time.Second, m.TurnAfter(2*time.Second, 5*time.Second))
-		require.Equal(t, 8*time.Second, m.TurnAfter(4*time.Second, 5*time.Second))
-		require.Equal(t, 8*time.Second, m.TurnAfter(3*time.Second, 5*time.Second))
+		require.Equal(w, 3*time.Second, m.Turns(5*time.Second))
+		require.Equal(w, 3*time.Second, m.TurnAfter(2*time.Second, 5*time.Second))
+		require.Equal(w, 8*time.Second, m.TurnAfter(4*time.Second, 5*time.Second))
+		require.Equal(w, 8*time.Second, m.TurnAfter(3*time.Second, 5*time.Second))
 	})
 }
 
@@ -250,24 +222,14 @@ func TestOnAClusterOneServerThatIsGoneKeepsNobodyElse(t *testing.T) {
 	all.Wait()
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func TestTheAnswerGetsHalfOfTheTimeHoweverLongOthersAreWaitedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *redis.Client, _ *seen) {
-		a, silent := together.Join(c, "test"), together.Join(c, "test")
-		defer a.Leave()
-		defer silent.Leave()
-		begun := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	inBubble(t, func(w *bubble) {
+		m, begun := w.join(2), time.Now()
+		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Second)
 		defer cancel()
 		var cmd *redis.IntCmd
-		require.NoError(t, a.Do(ctx, time.Minute, func(pipe redis.Pipeliner) { cmd = pipe.Incr(ctx, "n") }))
-		require.NoError(t, cmd.Err())
-		require.Equal(t, time.Second, time.Since(begun))
+		require.NoError(w, m[0].Do(ctx, time.Minute, func(pipe redis.Pipeliner) { cmd = pipe.Incr(ctx, "n") }))
+		require.NoError(w, cmd.Err())
+		require.Equal(w, time.Second, time.Since(begun))
 	})
 }
