@@ -16,32 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
-
-func TestNewNamesEverythingThatIsWrong(t *testing.T) {
-	t.Parallel()
-	o := &redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, ContextTimeoutEnabled: true}
-	client, control := redis.NewClient(o), redis.NewClient(lease.Options(o))
-	defer client.Close()
-	defer control.Close()
-	asItComes := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	defer asItComes.Close()
-	reg, err := registry.New(registry.Config{Client: client, Control: control})
-	require.NoError(t, err)
-
-	_, err = New(Config{
-		Control: asItComes, Registry: reg, Interval: -1, ScanCount: -1, DeleteBatch: 1001, ExistsConcurrency: -1, RedisShare: 1.5,
-		Sweeps: []Sweeper{fakeSweep{name: "owners"}, fakeSweep{every: -1}, nil},
-	})
-	for _, said := range []string{
-		"unfit Client: lease: unsafe client: there is none", "Interval is -1ns", "ScanCount is -1", "DeleteBatch is 1001", "ExistsConcurrency is -1", "RedisShare is 1.5",
-		`two sweeps are named "owners"`, "a sweep has no name", "must not be negative", "a sweep is nil", "MaxRetries is 3",
-	} {
-		require.ErrorContains(t, err, said)
-	}
-}
 
 func TestOneOfThreeLeadsAndAnotherFollows(t *testing.T) {
 	inBubble(t, func(f *fleet) {

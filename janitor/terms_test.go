@@ -70,6 +70,17 @@ func TestTheBordersOfTheConfigurationAreInIt(t *testing.T) {
 			require.ErrorContains(t, err, c.says, name)
 		}
 	}
+	_, err = New(Config{ // everything that is wrong is named
+		Control: retries, Registry: reg, Interval: -1, ScanCount: -1, DeleteBatch: 1001, ExistsConcurrency: -1, RedisShare: 1.5,
+		Sweeps: []Sweeper{fakeSweep{name: "owners"}, fakeSweep{every: -1}, nil},
+	})
+	for _, said := range []string{
+		"unfit Client: lease: unsafe client: there is none", "Interval is -1ns", "ScanCount is -1", "DeleteBatch is 1001",
+		"ExistsConcurrency is -1", "RedisShare is 1.5", `two sweeps are named "owners"`, "a sweep has no name",
+		"must not be negative", "a sweep is nil", "MaxRetries is 3",
+	} {
+		require.ErrorContains(t, err, said)
+	}
 	for namespace, prefix := range map[string]string{"": "janitor_", "chat": "chat_janitor_"} {
 		metrics := prometheus.NewRegistry()
 		c := Config{
