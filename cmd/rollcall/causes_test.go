@@ -29,6 +29,7 @@ func TestTheCauseOfAFailureComesFirst(t *testing.T) {
 		"rediss://" + strings.TrimPrefix(secure.URL, "https://"): "REDIS_TLS_CA_FILE: ",
 		"redis://ann:guessed@" + redis:                           "Redis refuses this user or password (Redis: ",
 		"redis://" + redis + "/99":                               "has no database of that number",
+		"redis://127.0.0.1:1":                                    "nothing listens at Redis' address (Redis: 127.0.0.1:1/0). Start Redis, or correct REDIS_URL: ",
 	} {
 		w := &world{t: t, environ: []string{"REDIS_URL=" + url}}
 		code, stdout, stderr := w.runPlainly("status")

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,58 +22,90 @@ func debug() *cli.Command {
 	var file string
 	return &cli.Command{
 		Name: "rollcall debug",
-		About: `rollcall debug puts all that one asks for after an incident into one archive: status,
+		About: `rollcall debug puts all that one asks for after an incident into one text: status,
 doctor, the events of a day, and INFO of each server of Redis. It has no password, no
-token and no IMEI, and lists what could not be read. It changes nothing.
+token and no IMEI, and says what could not be read. It changes nothing.
 
-  rollcall debug --file incident.tar.gz`,
+  rollcall debug --file incident.txt`,
 		Settings: append([]cli.Setting{{Name: "file", Value: cli.Text(&file),
-			Meaning: "where the archive goes; - is stdout. Without it, rollcall-debug-TIME.tar.gz here"}}, f.table()...),
+			Meaning: "where the text goes; - is stdout. Without it, rollcall-debug-TIME.txt here"}}, f.table()...),
 		Check: f.check,
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
-			now := time.Now().UTC()
-			a := &archive{now: now, hide: redactor(f.base.Redis.Secrets())}
+			d := &dossier{at: time.Now().UTC()}
+			d.section("about", nil, func(w io.Writer) error {
+				return line(w, "rollcall %s at %s, Redis %s, prefix %q", cli.Version(), d.at.Format(time.RFC3339),
+					f.base.Redis, f.layout().Prefix)
+			})
 			ask := f.ask(func(ctx context.Context, r *inspect.Reader, _ io.Writer) error {
-				f.collect(ctx, r, a)
+				d.collect(ctx, r)
 				return nil
 			})
-			a.failed("redis", ask(ctx, stdout, stderr))
+			if err := ask(ctx, stdout, stderr); err != nil {
+				d.section("redis", err, nil)
+			}
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			file = cmp.Or(file, "rollcall-debug-"+now.Format("20060102T150405Z")+".tar.gz")
-			if err := a.write(file, stdout); err != nil || file == "-" {
+			text := d.hide(f.base.Redis.Secrets())
+			if file == "-" {
+				_, err := stdout.Write(text)
 				return err
 			}
-			for _, text := range a.failures {
-				if err := line(stdout, "not read: %s", text); err != nil {
-					return err
-				}
+			file = cmp.Or(file, "rollcall-debug-"+d.at.Format("20060102T150405Z")+".txt")
+			if err := created(file, text); err != nil {
+				return err
 			}
-			return line(stdout, "%s has %d files", file, len(a.files))
+			return line(stdout, "%s is written; %d parts could not be read", file, d.unread)
 		},
 		Notes: exits,
 	}
 }
 
-func (f *fleet) collect(ctx context.Context, r *inspect.Reader, a *archive) {
-	a.files = append(a.files, entry{"about.txt", fmt.Appendf(nil, "rollcall %s\nat %s\nRedis %s\nprefix %q\n",
-		cli.Version(), a.now.Format(time.RFC3339), f.base.Redis, f.layout().Prefix)})
+// created writes a file that must not exist.
+func created(name string, text []byte) error {
+	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	return cmp.Or(err, out.Close())
+}
+
+// dossier is a text in sections.
+type dossier struct {
+	at     time.Time
+	text   bytes.Buffer
+	unread int
+	// ids are in sentences about entries, and may be no IMEIs.
+	ids []string
+}
+
+// section adds what show writes, or why there is nothing.
+func (d *dossier) section(name string, err error, show func(w io.Writer) error) {
+	fmt.Fprintf(&d.text, "== %s ==\n", name)
+	if err == nil {
+		err = show(&d.text)
+	}
+	if err != nil {
+		d.unread++
+		fmt.Fprintf(&d.text, "not read: %v\n", err)
+	}
+	d.text.WriteByte('\n')
+}
+
+func (d *dossier) collect(ctx context.Context, r *inspect.Reader) {
 	s, err := r.Status(ctx)
-	if a.failed("status", err); err == nil {
-		a.unreadable = s.Unreadable
-		a.text("status.json", func(w io.Writer) error { return writeJSON(w, whole(s)) })
-		a.text("status.txt", func(w io.Writer) error { return showStatus(w, s) })
-	}
-	d, err := r.Doctor(ctx, 0)
-	if a.failed("doctor", err); err == nil {
-		a.text("doctor.txt", func(w io.Writer) error { return showDiagnosis(w, d, true) })
-	}
-	events, err := r.Events(ctx, a.now.Add(-24*time.Hour))
-	a.failed("events", err)
-	a.text("events.jsonl", func(w io.Writer) error { return writeLines(w, events) })
+	d.ids = s.Unreadable
+	d.section("status", err, func(w io.Writer) error { return cmp.Or(showStatus(w, s), writeJSON(w, whole(s))) })
+	diagnosis, err := r.Doctor(ctx, 0)
+	d.section("doctor", err, func(w io.Writer) error { return showDiagnosis(w, diagnosis, true) })
+	events, err := r.Events(ctx, d.at.Add(-24*time.Hour))
+	d.section("events", nil, func(w io.Writer) error { return cmp.Or(writeLines(w, events), err) })
 	for server, info := range r.Infos(ctx) {
-		a.files = append(a.files, entry{"redis/" + strings.NewReplacer(":", "_", "/", "_").Replace(server), []byte(info)})
+		d.section("INFO of "+server, nil, func(w io.Writer) error {
+			_, err := io.WriteString(w, info)
+			return err
+		})
 	}
 }
 
@@ -85,83 +115,23 @@ var (
 	fifteen     = regexp.MustCompile(`\b\d{15}\b`)
 )
 
-// redactor takes out these secrets, whatever looks like a URL's, and IMEIs.
-func redactor(secrets []string) func(text []byte) []byte {
-	return func(text []byte) []byte {
-		for _, s := range secrets {
-			quoted, _ := json.Marshal(s) // a string
-			for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), strings.Trim(string(quoted), `"`)} {
-				text = bytes.ReplaceAll(text, []byte(form), []byte("<secret>"))
-			}
-		}
-		text = credentials.ReplaceAll(text, []byte("://<secret>@"))
-		return fifteen.ReplaceAll(text, []byte("<imei>"))
-	}
-}
-
 // leastID is the shortest id hidden: shorter ones identify nobody, and are parts of words.
 const leastID = 6
 
-type archive struct {
-	now      time.Time
-	hide     func(text []byte) []byte
-	files    []entry
-	failures []string
-	// unreadable are ids in sentences about entries, which may be no IMEIs.
-	unreadable []string
-}
-
-type entry struct {
-	name string
-	text []byte
-}
-
-func (a *archive) text(name string, show func(w io.Writer) error) {
-	var b bytes.Buffer
-	if err := show(&b); err != nil {
-		a.failed(name, err)
-		return
-	}
-	a.files = append(a.files, entry{name, b.Bytes()})
-}
-
-func (a *archive) failed(name string, err error) {
-	if err != nil {
-		a.failures = append(a.failures, string(a.hide([]byte(name+": "+err.Error()))))
-	}
-}
-
-// write writes to a file that must not exist.
-func (a *archive) write(to string, stdout io.Writer) (err error) {
-	w := stdout
-	if to != "-" {
-		out, failed := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if failed != nil {
-			return failed
-		}
-		defer func() { err = cmp.Or(err, out.Close()) }()
-		w = out
-	}
-	if len(a.failures) > 0 {
-		a.files = append(a.files, entry{"not-read.txt", []byte(strings.Join(a.failures, "\n") + "\n")})
-	}
-	zipped := gzip.NewWriter(w)
-	t := tar.NewWriter(zipped)
-	for _, f := range a.files {
-		text := f.text
-		for _, id := range a.unreadable {
-			if len(id) >= leastID {
-				text = bytes.ReplaceAll(text, []byte(id), []byte("<id>"))
-			}
-		}
-		text = a.hide(text)
-		head := tar.Header{Name: "rollcall-debug/" + f.name, Mode: 0o600, Size: int64(len(text)), ModTime: a.now}
-		if err := t.WriteHeader(&head); err != nil {
-			return err
-		}
-		if _, err := t.Write(text); err != nil {
-			return err
+// hide returns the text without these secrets, whatever looks like a URL's, and ids.
+func (d *dossier) hide(secrets []string) []byte {
+	text := d.text.Bytes()
+	for _, id := range d.ids {
+		if len(id) >= leastID {
+			text = bytes.ReplaceAll(text, []byte(id), []byte("<id>"))
 		}
 	}
-	return cmp.Or(t.Close(), zipped.Close())
+	for _, s := range secrets {
+		quoted, _ := json.Marshal(s) // a string
+		for _, form := range []string{s, url.QueryEscape(s), url.PathEscape(s), strings.Trim(string(quoted), `"`)} {
+			text = bytes.ReplaceAll(text, []byte(form), []byte("<secret>"))
+		}
+	}
+	text = credentials.ReplaceAll(text, []byte("://<secret>@"))
+	return fifteen.ReplaceAll(text, []byte("<imei>"))
 }

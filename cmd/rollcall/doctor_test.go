@@ -13,17 +13,15 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
-	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
 // finds asks doctor, and returns its findings by name.
-func (w *world) finds() (code int, all map[string]inspect.Finding) {
+func (w *world) finds() map[string]inspect.Finding {
 	w.t.Helper()
 	var d inspect.Diagnosis
-	code = w.answer(&d, "doctor")
-	require.Equal(w.t, d.OK, code == cli.ExitOK)
-	all = map[string]inspect.Finding{}
+	require.Equal(w.t, w.answer(&d, "doctor") == cli.ExitOK, d.OK)
+	all := map[string]inspect.Finding{}
 	for _, c := range d.Checks {
 		require.NotEmpty(w.t, c.Sentence, c.Name)
 		name, _, _ := strings.Cut(c.Name, ":")
@@ -32,94 +30,22 @@ func (w *world) finds() (code int, all map[string]inspect.Finding) {
 		}
 		all[c.Name] = c
 	}
-	return code, all
+	return all
 }
 
 // requireFinding asks doctor, and requires one finding.
 func (w *world) requireFinding(name string, level inspect.Level, says string) {
 	w.t.Helper()
-	_, all := w.finds()
+	all := w.finds()
 	require.Equal(w.t, level, all[name].Level, "%s: %v", name, all)
 	require.Contains(w.t, all[name].Sentence, says)
-}
-
-func TestDoctorFindsAFreshRedisFitBeforeThereIsAFleet(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
-		w := newWorld(t, rw)
-		code, all := w.finds()
-		require.Equal(t, cli.ExitOK, code, "%v", all)
-		require.Regexp(t, "^there is none yet$|^There is no fleet under the prefix .*; there is one under ", all["fleet"].Sentence)
-		if rw.Real {
-			require.Equal(t, inspect.OK, all["rights"].Level, all["rights"].Sentence)
-		} else {
-			require.Contains(t, all["rights"].Sentence, "The rights could not be checked")
-		}
-		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it changes nothing")
-	})
-}
-
-func TestDoctorFindsASoundFleetSound(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
-		t.Parallel()
-		w := newWorld(t, rw)
-		one := w.replica("one")
-		w.holds(one, imei)
-		until(t, "one leads and no hold stands", func() bool {
-			s := ask[inspect.Status](w, "status")
-			return s.Leader != nil && s.Heard && s.Hold == nil
-		})
-		// Where a machine is busy, time passes between the questions of which a TTL is reckoned.
-		var all map[string]inspect.Finding
-		until(t, "settings that agree", func() bool {
-			_, all = w.finds()
-			return all["settings"].Level == inspect.OK
-		})
-		for _, name := range []string{
-			"leader", "lease", "epoch", "witness", "hold", "heartbeats", "old_writers", "index", "clock",
-			"types", "database",
-		} {
-			require.Equal(t, inspect.OK, all[name].Level, "%s: %s", name, all[name].Sentence)
-		}
-	})
-}
-
-func TestDoctorCountsTheReplicasThatAreExpected(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
-		t.Parallel()
-		w := newWorld(t, rw)
-		counts := func(expect string) (level inspect.Level, sentence string) {
-			var d inspect.Diagnosis
-			w.answer(&d, "doctor", "--expect", expect)
-			for _, c := range d.Checks {
-				if c.Name == "replicas" {
-					level, sentence = c.Level, c.Sentence
-				}
-			}
-			return level, sentence
-		}
-		level, _ := counts("2")
-		require.Equal(t, inspect.Wrong, level, "there is no fleet yet")
-		w.replica("one")
-		level, sentence := counts("2")
-		require.Equal(t, inspect.Wrong, level)
-		require.Equal(t, "1 live, 2 are expected.", sentence)
-		w.replica("two")
-		level, _ = counts("2")
-		require.Equal(t, inspect.OK, level)
-		level, _ = counts("1")
-		require.Equal(t, inspect.Warning, level)
-	})
 }
 
 func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	w := serverOf(t, server.Options())
-	ctx := t.Context()
-	set := func(name, value string) { require.NoError(t, w.client.ConfigSet(ctx, name, value).Err()) }
+	set := func(name, value string) { w.redis("CONFIG", "SET", name, value) }
 
 	w.requireFinding("persistence", inspect.Warning, "There is no persistence")
 	set("save", "3600 1")
@@ -135,16 +61,15 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	w.requireFinding("memory", inspect.Wrong, "registrations and telemetry are refused")
 	set("maxmemory", "0")
 
-	there := redis.NewClient(&redis.Options{Addr: server.Addr(), DB: 3})
-	defer func() { _ = there.Close() }()
-	require.NoError(t, there.HSet(ctx, guard.Layout{}.Registry(), imei, "x").Err())
+	there := serverOf(t, &redis.Options{Addr: server.Addr(), DB: 3})
+	there.redis("HSET", w.keys.Registry(), imei, "x")
 	w.requireFinding("database", inspect.Wrong, "database 3 has keys of the same names")
 
-	require.NoError(t, w.client.Set(ctx, w.keys.Registry(), "x", 0).Err())
+	w.redis("SET", w.keys.Registry(), "x")
 	w.requireFinding("types", inspect.Wrong, "connections:registry is a string but must be a hash")
-	require.NoError(t, w.client.Del(ctx, w.keys.Registry()).Err())
+	w.redis("DEL", w.keys.Registry())
 
-	require.NoError(t, w.client.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
+	w.redis("REPLICAOF", "127.0.0.1", "1")
 	w.requireFinding("role", inspect.Wrong, "This Redis is a replica")
 }
 
@@ -158,11 +83,10 @@ func TestDoctorFindsAClusterNode(t *testing.T) {
 func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	t.Parallel()
 	w := serverOf(t, redistest.Start(t).Options())
-	ctx := t.Context()
-	at, err := w.client.Time(ctx).Result()
+	at, err := w.client.Time(t.Context()).Result()
 	require.NoError(t, err)
 	ms := func(d time.Duration) string { return fmt.Sprint(at.Add(d).UnixMilli()) }
-	witness := func(pairs ...any) { require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), pairs...).Err()) }
+	witness := func(pairs ...any) { w.redis(append([]any{"HSET", w.keys.Witness()}, pairs...)...) }
 
 	w.writes("old", time.Minute, imei)
 	w.requireFinding("old_writers", inspect.Warning, "Plain writers, which live")
@@ -170,20 +94,20 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	w.requireFinding("witness", inspect.Wrong, "Nobody has listened to this Redis yet")
 
 	witness("since", ms(-time.Hour), "last", ms(0), "gap", "30000", "grace", "92000")
-	require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
-	require.NoError(t, w.client.HSet(ctx, w.keys.Registry(), other, "one").Err())
-	beat, err := w.client.Time(ctx).Result() // the TTL is told by the time since then
+	w.redis("SADD", w.keys.Roster(), "one")
+	w.redis("HSET", w.keys.Registry(), other, "one")
+	beat, err := w.client.Time(t.Context()).Result() // the TTL is told by the time since then
 	require.NoError(t, err)
-	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(beat), 60*time.Second).Err())
+	w.redis("SET", w.keys.Heartbeat("one"), heartbeatAt(beat), "EX", 60)
 	w.requireFinding("settings", inspect.Wrong, "one (TTL 1m, fleet 1m30s)")
 	w.requireFinding("index", inspect.Warning, "the indexes of their live owners lack 1")
-	require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat("one"), heartbeatAt(at), 0).Err())
+	w.redis("SET", w.keys.Heartbeat("one"), heartbeatAt(at))
 	w.requireFinding("heartbeats", inspect.Wrong, "never expire: one")
 
-	require.NoError(t, w.client.Set(ctx, w.keys.Lease(), "one/x", 0).Err())
+	w.redis("SET", w.keys.Lease(), "one/x")
 	w.requireFinding("lease", inspect.Warning, "never expires")
 	epoch := at.Add(time.Hour).UnixMicro()
-	require.NoError(t, w.client.Set(ctx, "{janitor:leader}:epoch", epoch, 0).Err())
+	w.redis("SET", "{janitor:leader}:epoch", epoch)
 	w.requireFinding("epoch", inspect.Warning, "ahead of the server's clock")
 	witness("last", ms(time.Hour))
 	w.requireFinding("witness", inspect.Wrong, "in the future")
@@ -193,9 +117,7 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	w.requireFinding("hold", inspect.Warning, "(settings): replicas disagree")
 
 	for n := range 22 {
-		require.NoError(t, w.client.XAdd(ctx, &redis.XAddArgs{
-			Stream: w.keys.Log(), ID: fmt.Sprintf("7-%d", n+1), Values: []any{"imeis", strings.Repeat("x", 1<<20)},
-		}).Err())
+		w.redis("XADD", w.keys.Log(), fmt.Sprintf("7-%d", n+1), "imeis", strings.Repeat("x", 1<<20))
 	}
 	w.requireFinding("log", inspect.Warning, "more than the leader should leave")
 }
@@ -206,8 +128,8 @@ func TestVerifyCountsByOwnerWhatDoesNotFit(t *testing.T) {
 		w := newWorld(t, rw)
 		w.writes("dead", 0, "1", "2", "3")
 		w.writes("one", time.Minute, "4", "5")
-		require.NoError(t, w.client.SAdd(t.Context(), w.keys.Devices("one"), "4", "3", "9").Err())
-		require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "one", "idle").Err())
+		w.redis("SADD", w.keys.Devices("one"), "4", "3", "9")
+		w.redis("SADD", w.keys.Roster(), "one", "idle")
 		v := ask[inspect.Verification](w, "verify")
 		require.Equal(t, inspect.Verification{
 			Entries: 5, Dead: 3, NotIndexed: 4, NotEntries: 2,

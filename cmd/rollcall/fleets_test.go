@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -39,10 +38,20 @@ func (w *world) answers(calls []expected) {
 	w.t.Helper()
 	met := map[string]bool{}
 	for _, c := range calls {
-		args := strings.Fields(c.args)
-		met[args[0]] = true
-		args = append(args[:1:1], append([]string{"--prefix", w.keys.Prefix}, args[1:]...)...)
-		code, stdout, stderr := w.runPlainly(args...)
+		verb, _, _ := strings.Cut(c.args, " ")
+		met[verb] = true
+	}
+	for _, verb := range everyVerb() {
+		require.True(w.t, met[verb], "no call of %s", verb)
+	}
+	w.tells(calls...)
+}
+
+// tells makes each call, and looks at what it says.
+func (w *world) tells(calls ...expected) {
+	w.t.Helper()
+	for _, c := range calls {
+		code, stdout, stderr := w.run(strings.Fields(c.args)...)
 		said := stdout
 		if c.code == cli.ExitFailed || c.code == cli.ExitUsage {
 			said = stderr
@@ -53,9 +62,6 @@ func (w *world) answers(calls []expected) {
 		if code == cli.ExitOK || code == cli.ExitNo {
 			require.Regexp(w.t, `^(no fleet is under the prefix .*\n)?$`, stderr, c.args)
 		}
-	}
-	for _, verb := range everyVerb() {
-		require.True(w.t, met[verb], "no call of %s", verb)
 	}
 }
 
@@ -74,29 +80,72 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, rw)
 		w.listened()
-		one, two := w.replica("one"), w.replica("two")
+		one := w.replica("one")
+		until(t, "one leads", func() bool { return one.jan.Status().Leading })
+		two := w.replica("two")
 		w.holds(two, imei)
-		until(t, "somebody leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
-		http := " --http " + one.serve(t) + "," + two.serve(t) + " --admin-token " + adminToken
+		urls := "http://127.0.0.1:1," + two.serve(t) + "," + one.serve(t) + ",http://127.0.0.1:2" // two are away
+		http := " --http " + urls + " --admin-token " + adminToken
+		w.tells(expected{"wait --leader", 0, "^one leads$"})
+		until(t, "no hold stands", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
+		var said struct{ Replicas []answer }
+		w.answer(&said, "status", "--http", urls)
+		require.Equal(t, "v1.2.3", said.Replicas[2].Version)
+		require.True(t, said.Replicas[2].Leads)
+		require.NotEmpty(t, said.Replicas[3].Error)
+		// Where a machine is busy, time passes between the questions of which a TTL is reckoned.
+		until(t, "settings that agree", func() bool { return w.finds()["settings"].Level == inspect.OK })
+		found := w.finds()
+		for _, name := range []string{
+			"leader", "lease", "epoch", "witness", "hold", "heartbeats", "old_writers", "index", "clock", "types", "database",
+		} {
+			require.Equal(t, inspect.OK, found[name].Level, "%s: %s", name, found[name].Sentence)
+		}
+
+		w.tells(expected{"pause upgrade --for 30m --who ann", 0, "^paused for 30m, until 20"})
+		until(t, "the replica knows", func() bool {
+			p := one.jan.Status().Paused
+			return p != nil && p.Who == "ann" && p.Why == "upgrade"
+		})
+		w.tells(expected{"status", 0, `^sweeping +not now: Sweeping is paused by ann \(upgrade\) for 30m more`},
+			expected{"resume", 0, "^not paused$"}, expected{"resume", 0, "^not paused$"},
+			expected{"pause ever", 0, "until it is resumed"},
+			expected{"status", 0, `paused by \S+ \(ever\) until it is resumed`})
+		require.EqualValues(t, -1, w.client.PTTL(t.Context(), w.keys.Paused()).Val())
+		w.tells(expected{"resume", 0, "^not paused$"})
+		until(t, "the replica knows", func() bool { return one.jan.Status().Paused == nil })
+
 		w.answers(append([]expected{
-			{"events", 0, `(one|two) leads, term`}, {"status", 0, `^two +1 +yes `},
+			{"events", 0, `one leads, term`}, {"status", 0, `^two +1 +yes `},
 			{"find " + imei, 0, "^two holds " + imei},
-			{"why " + imei, 0, "^kept: its owner two beat "},
+			{"why " + imei, 0, "^kept: its owner two beat .*, and has run for "},
 			{"why telemetry:teltonika", 3, "^not there, and no record of the eviction log names it"},
 			{"log", 0, `\(leads\)`},
 			{"verify", 0, "^1 entries: of dead owners 0, not in their owner's index 0"},
 			{"pause x --for 1h", 0, "^paused for 1h, until "},
 			{"resume", 0, "^not paused"},
 			{"wait --leader", 0, " leads$"},
-			{"wait --converged", 0, "each of 1 entry names a living owner"},
 			{"wait --gone two --timeout 1s", 3, "^two lives: its heartbeat exists"},
 			{"restore --list", 0, "^the bins are empty"},
 			{"restore --last", 3, "^nothing to restore"},
-			{"doctor --all", 0, "^ok +leader +(one|two) has led"},
-			{"sweep --dry-run" + http, 0, "^registry +done, dry run"},
-			{"resign" + http, 0, "^the leader has resigned"},
+			{"doctor --all --expect 2", 0, "^ok +leader +one has led(.*\n)*ok +replicas"},
+			{"doctor --expect 1", 0, "^warning +replicas "},
+			{"doctor --expect 3", 3, "^wrong +replicas +2 live, 3 are expected\\."},
+			{"sweep --sweep registry --dry-run" + http, 0, "^registry +done, dry run"},
+			{"sweep --owner one" + http, 1, "one lives"},
+			{"sweep --owner three" + http, 1, "no instance is known by the name three"},
+			{"sweep --sweep three" + http, 1, "answers 400"},
+			{"wait --converged", 0, "each of 1 entry names a living owner"},
+			{"resign", 2, "--http: expected URLs of replicas"},
 		}, expected{"debug --file -", 0, ""}, expected{"list two", 0, "^" + imei + "$"},
 			expected{"acl", 0, "^redis-cli ACL SETUSER rollcall on "}))
+		w.writes("dead", 0, other)
+		w.tells(expected{"sweep --owner dead --json" + http, 0, `"dry_run": false,\n *"owner": "dead"`})
+		until(t, "it is swept", func() bool { return ask[inspect.Found](w, "find", other).Owner == "" })
+		w.tells(
+			expected{"resign" + http, 0, "^the leader has resigned"},
+			expected{"resign --http " + urls + " --admin-token another-token-than-that", 1, "answers 401"})
+		until(t, "two leads", func() bool { return two.jan.Status().Leading })
 	})
 }
 
@@ -137,10 +186,9 @@ func cleanupFleet(t *testing.T, rw redistest.World) (w *world, app string) {
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	ctx := t.Context()
-	require.NoError(t, w.client.MSet(ctx, app+"session:ann", 1, app+"cart:ann", 1, app+"cart:bob", "pears",
-		app+"cart:eve", "plums", app+"draft:bob", 1, app+"queue:at:bob", 1).Err())
-	require.NoError(t, w.client.ZAdd(ctx, app+"queue", redis.Z{Score: 7, Member: "bob"}, redis.Z{Score: 8, Member: "ann"}).Err())
+	w.redis("MSET", app+"session:ann", 1, app+"cart:ann", 1, app+"cart:bob", "pears",
+		app+"cart:eve", "plums", app+"draft:bob", 1, app+"queue:at:bob", 1)
+	w.redis("ZADD", app+"queue", 7, "bob", 8, "ann")
 	w.replica("worker", set.Sweeps()...)
 	return w, app
 }
@@ -152,7 +200,7 @@ func TestEveryVerbOnAFleetOfCleanup(t *testing.T) {
 		until(t, "orphans go", func() bool {
 			return w.client.Exists(ctx, app+"cart:bob", app+"cart:eve", app+"queue:at:bob").Val() == 0
 		})
-		require.NoError(t, w.client.Set(ctx, app+"cart:eve", "anew", 0).Err())
+		w.redis("SET", app+"cart:eve", "anew")
 		until(t, "the new cart is marked", func() bool {
 			return len(ask[inspect.Why](w, "why", app+"cart:eve").Marks) > 0
 		})
@@ -194,13 +242,11 @@ func TestWhatARuleWillTakeIsToldWithWhatHoldsIt(t *testing.T) {
 		at, err := w.client.Time(ctx).Result()
 		require.NoError(t, err)
 		mark := fmt.Sprintf("%d 1 print", at.Add(-time.Minute).UnixMilli())
-		passed := func(text string) {
-			require.NoError(t, w.client.HSet(ctx, w.keys.Prefix+"orphan:passes", "rule", text).Err())
-		}
+		passed := func(text string) { w.redis("HSET", w.keys.Prefix+"orphan:passes", "rule", text) }
 		passed(`{"outcome": "done"}`)
-		require.NoError(t, w.client.HSet(ctx, w.keys.Prefix+"orphan:state:rule", "chain", 1).Err())
-		require.NoError(t, w.client.HSet(ctx, w.keys.Prefix+"orphan:marks:rule", key, mark).Err())
-		require.NoError(t, w.client.Set(ctx, key, 1, 0).Err())
+		w.redis("HSET", w.keys.Prefix+"orphan:state:rule", "chain", 1)
+		w.redis("HSET", w.keys.Prefix+"orphan:marks:rule", key, mark)
+		w.redis("SET", key, 1)
 		requireWhy := func(verdict inspect.Verdict, says string) {
 			t.Helper()
 			why := ask[inspect.Why](w, "why", key)
@@ -219,7 +265,7 @@ func TestWhatARuleWillTakeIsToldWithWhatHoldsIt(t *testing.T) {
 		require.NoError(t, one.jan.Pause(ctx, janitor.Pause{Who: "ann", Why: "look"}))
 		requireWhy(inspect.WillGo, "will go once sweeping goes on, unless it changes")
 		require.NoError(t, one.jan.Resume(ctx))
-		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli()).Err())
+		w.redis("HSET", w.keys.Witness(), "since", time.Now().UnixMilli())
 		requireWhy(inspect.WillGo, "sweeping begins in ")
 	})
 }
@@ -232,17 +278,16 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 			return func() bool { return w.client.Exists(ctx, keys...).Val() == 0 }
 		}
 		until(t, "all went", gone(app+"cart:bob", app+"cart:eve", app+"queue:at:bob"))
-		require.NoError(t, w.client.Set(ctx, app+"cart:late", "figs", 0).Err())
+		w.redis("SET", app+"cart:late", "figs")
 		until(t, "one more went, in a pass of its own", gone(app+"cart:late"))
-		code, _, stderr := w.run("pause", "a rule is wrong")
-		require.Equal(t, cli.ExitOK, code, stderr)
+		w.tells(expected{"pause look", 0, ""})
 		until(t, "nothing is swept any more", func() bool {
 			r := ask[inspect.Why](w, "why", app+"cart:late")
 			return r.Hold != nil && r.Bin != nil
 		})
 
 		// The last mistake is all that the rule took, in both passes. The name of one is in use again.
-		require.NoError(t, w.client.Set(ctx, app+"cart:eve", "anew", 0).Err())
+		w.redis("SET", app+"cart:eve", "anew")
 		code, stdout, stderr := w.run("restore", "--last")
 		require.Equal(t, cli.ExitNo, code, stdout+stderr)
 		for _, cart := range []string{"late", "bob"} {
@@ -258,13 +303,8 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Equal(t, 1, strings.Count(stdout, `"fate": "restored"`))
 		require.Equal(t, 7.0, w.client.ZScore(ctx, app+"queue", "bob").Val())
-		code, stdout, _ = w.run("restore", "carts/1-1:1")
-		require.Equal(t, cli.ExitNo, code)
-		require.Contains(t, stdout,
-			"no bin has it: it was restored before, its time is over, or it never was there")
-
-		code, stdout, _ = w.run("why", app+"cart:bob")
-		require.Equal(t, cli.ExitOK, code)
-		require.Contains(t, stdout, "kept: the key is there, a string, again: the rule carts took it ")
+		w.tells(expected{"restore carts/1-1:1", 3,
+			"no bin has it: it was restored before, its time is over, or it never was there"},
+			expected{"why " + app + "cart:bob", 0, "kept: the key is there, a string, again: the rule carts took it "})
 	})
 }

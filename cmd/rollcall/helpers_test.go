@@ -28,7 +28,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // as cli.Main does
+	logging.Disable()                   // as cli.Main does
+	_ = flag.Set("test.parallel", "12") // tests wait for replicas, and hardly compute
 	pgtest.Main(m)
 }
 
@@ -68,14 +69,7 @@ func newWorld(t *testing.T, w redistest.World) *world {
 
 // run runs the tool, and returns its status and what it said.
 func (w *world) run(args ...string) (code int, stdout, stderr string) {
-	return w.runFor(w.t.Context(), args...)
-}
-
-func (w *world) runFor(ctx context.Context, args ...string) (code int, stdout, stderr string) {
-	var out, complaints bytes.Buffer
-	args = append([]string{args[0], "--prefix", w.keys.Prefix}, args[1:]...)
-	code = rollcall().Execute(ctx, args, w.environ, &out, &complaints)
-	return code, out.String(), complaints.String()
+	return w.runPlainly(append([]string{args[0], "--prefix", w.keys.Prefix}, args[1:]...)...)
 }
 
 // runPlainly runs the tool with these arguments alone.
@@ -83,6 +77,12 @@ func (w *world) runPlainly(args ...string) (code int, stdout, stderr string) {
 	var out, complaints bytes.Buffer
 	code = rollcall().Execute(w.t.Context(), args, w.environ, &out, &complaints)
 	return code, out.String(), complaints.String()
+}
+
+// redis carries out a command: what something else wrote or set.
+func (w *world) redis(command ...any) {
+	w.t.Helper()
+	require.NoError(w.t, w.client.Do(w.t.Context(), command...).Err(), "%v", command)
 }
 
 // answer runs the tool with --json, and decodes its answer into to.
@@ -135,7 +135,7 @@ func (w *world) replica(id string, sweeps ...janitor.Sweeper) *replica {
 	data, control := w.clients()
 	reg, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: id, Layout: w.keys, Logger: quiet,
-		HeartbeatInterval: interval, HeartbeatTTL: ttl,
+		HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: interval / 10,
 	})
 	require.NoError(t, err)
 	jan, err := janitor.New(janitor.Config{
@@ -176,18 +176,23 @@ func (w *world) holds(r *replica, imei string) *registry.Claim {
 
 // writes makes what an older writer leaves: entries, and a heartbeat if it is to last.
 func (w *world) writes(owner string, beat time.Duration, imeis ...string) {
-	ctx := w.t.Context()
 	for _, imei := range imeis {
-		require.NoError(w.t, w.client.HSet(ctx, w.keys.Registry(), imei, owner).Err())
+		w.redis("HSET", w.keys.Registry(), imei, owner)
 	}
 	if beat > 0 {
-		require.NoError(w.t, w.client.Set(ctx, w.keys.Heartbeat(owner), "1", beat).Err())
+		w.redis("SET", w.keys.Heartbeat(owner), "1", "PX", beat.Milliseconds())
 	} else { // its record: silent for long
-		require.NoError(w.t, w.client.HSet(ctx, w.keys.Beats(), owner, "1/1000/500/1/0/h").Err())
+		w.redis("HSET", w.keys.Beats(), owner, "1/1000/500/1/0/h")
 	}
 }
 
-// server is the environment of a server of its own.
+// shared is a world of its own on the shared server.
+func shared(t *testing.T) *world {
+	server := redistest.Shared(t)
+	return newWorld(t, redistest.World{Client: server.Client(), Options: server.Options(), Prefix: redistest.Prefix(t)})
+}
+
+// serverOf is the world of a server of its own.
 func serverOf(t *testing.T, options *redis.Options) *world {
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
@@ -201,8 +206,7 @@ func (w *world) listened() {
 	timing := guard.Timing{Interval: interval, TTL: ttl}
 	_, err := guard.New(w.client, w.client, w.keys, timing, "nobody").Tick(w.t.Context())
 	require.NoError(w.t, err)
-	since := time.Now().Add(-time.Hour).UnixMilli()
-	require.NoError(w.t, w.client.HSet(w.t.Context(), w.keys.Witness(), "since", since).Err())
+	w.redis("HSET", w.keys.Witness(), "since", time.Now().Add(-time.Hour).UnixMilli())
 }
 
 // heartbeatAt is what a replica writes that began and beat at this time.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -35,10 +34,8 @@ func decodeLines(t *testing.T, text string) (records []inspect.Record) {
 func (w *world) record(id, owner string, imeis ...string) {
 	text, err := json.Marshal(imeis)
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.client.XAdd(w.t.Context(), &redis.XAddArgs{
-		Stream: w.keys.Log(), ID: id, Values: []any{"at", "1893596645000", "leader", "two", "owner", owner,
-			"sweep", "owners", "count", len(imeis), "reowned", 0, "imeis", text},
-	}).Err())
+	w.redis("XADD", w.keys.Log(), id, "at", "1893596645000", "leader", "two", "owner", owner, "sweep", "owners",
+		"count", len(imeis), "reowned", 0, "imeis", text)
 }
 
 func TestTheLogIsReadOverManyPagesAndFollowed(t *testing.T) {

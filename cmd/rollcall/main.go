@@ -34,7 +34,7 @@ Flags stand behind the verb; rollcall VERB -h shows them.
   rollcall log           what was evicted
   rollcall events        what happened: terms, deaths, goodbyes, holds, pauses
   rollcall doctor        whether this Redis is fit and the fleet is sound
-  rollcall debug         all of that in one archive, without secrets
+  rollcall debug         all of that in one text, without secrets
   rollcall verify        what of the registry does not fit together
 
   rollcall pause REASON  holds every leader until rollcall resume

@@ -15,6 +15,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
+	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
@@ -141,6 +142,17 @@ func TestEveryVerbOnAnEmptyRedis(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
 		t.Parallel()
 		w := newWorld(t, rw)
+		s := ask[inspect.Status](w, "status")
+		require.Nil(t, s.Leader)
+		require.Nil(t, s.Hold)
+		require.False(t, s.Heard)
+		require.NotNil(t, s.Instances)
+		rights := "^warning +rights +The rights could not be checked"
+		if rw.Real {
+			rights = "^ok +rights "
+		}
+		w.tells(expected{"doctor --all", 0, rights}, expected{"doctor --expect 2", 3, "^wrong +replicas "})
+		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "they only read")
 		w.answers(append([]expected{
 			{"status", 3, "^there is no fleet: this Redis .* has nothing under the prefix \"{0,1}.*; (look at REDIS_URL|there is one under )"},
 			{"find " + imei, 3, "^nobody holds " + imei},
@@ -164,13 +176,12 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
 		t.Parallel()
 		w := newWorld(t, rw)
-		ctx := t.Context()
-		require.NoError(t, w.client.Set(ctx, w.keys.Registry(), "x", 0).Err())
-		require.NoError(t, w.client.RPush(ctx, w.keys.Roster(), "x").Err())
-		require.NoError(t, w.client.HSet(ctx, w.keys.Lease(), "x", "y").Err())
-		require.NoError(t, w.client.Set(ctx, w.keys.Witness(), "x", 0).Err())
-		require.NoError(t, w.client.SAdd(ctx, w.keys.Log(), "x").Err())
-		require.NoError(t, w.client.Set(ctx, w.keys.Prefix+"orphan:passes", "x", 0).Err())
+		for _, of := range [][]any{
+			{"SET", w.keys.Registry(), "x"}, {"RPUSH", w.keys.Roster(), "x"}, {"HSET", w.keys.Lease(), "x", "y"},
+			{"SET", w.keys.Witness(), "x"}, {"SADD", w.keys.Log(), "x"}, {"SET", w.keys.Prefix + "orphan:passes", "x"},
+		} {
+			w.redis(of...)
+		}
 		const wrong = "rollcall doctor names it.*WRONGTYPE"
 		w.answers(append([]expected{
 			{"status", 0, `^wrong +types +\S*connections:registry is a string but must be a hash`}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},

@@ -77,8 +77,13 @@ func TestStatusOfAFleet(t *testing.T) {
 			s := ask[inspect.Status](w, "status")
 			return s.Leader != nil && s.Leader.Epoch > 0
 		})
+		w.writes("dead", 0, other)
+		w.tells(expected{"why " + other, 0, "will go once sweeping goes on, unless dead beats: dead has no heartbeat\\. " +
+			"Now nothing is swept: the fleet has just started"})
+		w.redis("DEL", w.keys.Registry())
+		w.redis("HDEL", w.keys.Beats(), "dead")
 		w.replica("two")
-		w.holds(one, "356307042441013")
+		w.holds(one, imei)
 		w.writes("old", time.Minute, "356307042441014", "356307042441015")
 
 		var s inspect.Status
@@ -94,80 +99,30 @@ func TestStatusOfAFleet(t *testing.T) {
 		require.Contains(t, s.Hold.Sentence, "nothing is deleted for")
 		require.EqualValues(t, 3, s.Entries)
 		old, first := s.Instances[0], s.Instances[1]
-		require.Equal(t, "old", old.ID)
 		require.True(t, old.Alive && old.Old)
 		require.EqualValues(t, 2, old.Devices)
-		require.Equal(t, "one", first.ID)
 		require.True(t, first.Alive)
 		require.False(t, first.Old)
-		require.EqualValues(t, 1, first.Devices)
 		require.Empty(t, first.Differs)
 		require.WithinDuration(t, s.Now, first.LastBeat, patience)
-
-		code, table, stderr := w.run("status")
-		require.Equal(t, cli.ExitOK, code, stderr)
-		require.Regexp(t, `(?m)^leader +one, since .*, term \d+$`, table)
-		require.Regexp(t, `(?m)^sweeping +not now: Sweeping is held \(gap\): Redis was not observed `, table)
-		require.Regexp(t, `(?m)^two +0 +yes `, table)
-
+		w.tells(expected{"status", 0, `^leader +one, since .*, term \d+$`},
+			expected{"status", 0, `^sweeping +not now: Sweeping is held \(gap\): Redis was not observed `},
+			expected{"status", 0, `^old +2 +yes (.*\n)*one +1 +yes (.*\n)*two +0 +yes `})
 		until(t, "the hold ends", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
 	})
 }
 
-func TestStatusOfAnEmptyRedisSaysThatNobodyIsThere(t *testing.T) {
-	t.Parallel()
-	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
-		w := newWorld(t, rw)
-		s := ask[inspect.Status](w, "status")
-		require.Nil(t, s.Leader)
-		require.Nil(t, s.Hold)
-		require.False(t, s.Heard)
-		require.NotNil(t, s.Instances)
-		_, table, _ := w.run("status")
-		require.Contains(t, table, "there is no fleet")
-		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "it only reads")
-	})
-}
-
-func TestStatusNamesWhoDiffersAndAPause(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, redistest.World{
-		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(),
-		Prefix: redistest.Prefix(t),
-	})
-	one := w.replica("one")
-	until(t, "somebody listens", func() bool { return ask[inspect.Status](w, "status").Heard })
-	require.NoError(t, one.jan.Pause(t.Context(), janitor.Pause{Who: "ann", Why: "upgrade"}))
-	at, err := w.client.Time(t.Context()).Result()
-	require.NoError(t, err)
-	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "slow").Err())
-	require.NoError(t, w.client.Set(t.Context(), w.keys.Heartbeat("slow"), heartbeatAt(at), time.Minute).Err())
-
-	s := ask[inspect.Status](w, "status")
-	require.Equal(t, "paused", s.Hold.Reason)
-	require.True(t, s.Hold.Until.IsZero())
-	require.Equal(t, "slow", s.Instances[1].ID)
-	require.Equal(t, "TTL 1m, fleet 3s", s.Instances[1].Differs)
-	_, table, _ := w.run("status")
-	require.Contains(t, table, "paused by ann (upgrade) until it is resumed")
-}
-
 func TestWhoDiffersIsWhoDiffersFromMost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, redistest.World{
-		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(),
-		Prefix: redistest.Prefix(t),
-	})
-	ctx := t.Context()
-	at, err := w.client.Time(ctx).Result()
+	w := shared(t)
+	at, err := w.client.Time(t.Context()).Result()
 	require.NoError(t, err)
-	for id, ttl := range map[string]time.Duration{"a": time.Minute, "b": time.Minute, "c": 90 * time.Second} {
-		require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), id).Err())
-		require.NoError(t, w.client.Set(ctx, w.keys.Heartbeat(id), heartbeatAt(at), ttl).Err())
+	for id, ttl := range map[string]int{"a": 60, "b": 60, "c": 90} {
+		w.redis("SADD", w.keys.Roster(), id)
+		w.redis("SET", w.keys.Heartbeat(id), heartbeatAt(at), "EX", ttl)
 	}
 	// The one that differs has ticked last.
-	require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", at.UnixMilli(), "last", at.UnixMilli(),
-		"gap", 30_000, "grace", 92_000).Err())
+	w.redis("HSET", w.keys.Witness(), "since", at.UnixMilli(), "last", at.UnixMilli(), "gap", 30_000, "grace", 92_000)
 	var differ []string
 	for _, in := range ask[inspect.Status](w, "status").Instances {
 		differ = append(differ, in.Differs)
@@ -177,38 +132,22 @@ func TestWhoDiffersIsWhoDiffersFromMost(t *testing.T) {
 
 func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, redistest.World{
-		Client: redistest.Shared(t).Client(), Options: redistest.Shared(t).Options(),
-		Prefix: redistest.Prefix(t),
-	})
-	require.NoError(t, w.client.SAdd(t.Context(), w.keys.Roster(), "dead").Err())
-	require.NoError(t, w.client.Set(t.Context(), w.keys.Lease(), "dead/x", 9*time.Second).Err())
-	_, table, _ := w.run("status")
-	require.Regexp(t, `(?m)^sweeping +not now: Nobody leads: dead holds the lease for \S+ more but is no living instance`, table)
-}
-
-func TestARedisThatIsAwayIsAFailure(t *testing.T) {
-	t.Parallel()
-	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
-	code, stdout, stderr := w.run("status")
-	require.Equal(t, cli.ExitFailed, code)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "nothing listens at Redis' address (Redis: 127.0.0.1:1/0). Start Redis, or correct REDIS_URL: ")
-	require.Contains(t, stderr, "connection refused")
+	w := shared(t)
+	w.redis("SADD", w.keys.Roster(), "dead")
+	w.redis("SET", w.keys.Lease(), "dead/x", "EX", 9)
+	w.tells(expected{"status", 0,
+		`^sweeping +not now: Nobody leads: dead holds the lease for \S+ more but is no living instance`})
 }
 
 func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) {
 	t.Parallel()
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
 		w := newWorld(t, rw)
-		ctx := t.Context()
 		w.writes("one", time.Minute, imei)
-		require.NoError(t, w.client.HSet(ctx, w.keys.Registry(), other, "").Err())
-		require.NoError(t, w.client.Set(ctx, w.keys.Devices("one"), "text", 0).Err())
-		require.NoError(t, w.client.SAdd(ctx, w.keys.Roster(), "one").Err())
-		require.NoError(t, w.client.HSet(ctx, w.keys.Witness(), "since", time.Now().UnixMilli(), "grace",
-			60_000,
-			"reason", "of another version").Err())
+		w.redis("HSET", w.keys.Registry(), other, "")
+		w.redis("SET", w.keys.Devices("one"), "text")
+		w.redis("SADD", w.keys.Roster(), "one")
+		w.redis("HSET", w.keys.Witness(), "since", time.Now().UnixMilli(), "grace", 60_000, "reason", "of another version")
 
 		var s struct {
 			inspect.Status
@@ -219,10 +158,8 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.True(t, s.Instances[0].BadIndex)
 		require.Contains(t, s.Replicas[0].Error, "connection refused")
 		require.Equal(t, "unknown", s.Hold.Runbook)
-		code, table, stderr := w.run("status", "--http", "http://127.0.0.1:1")
-		require.Equal(t, cli.ExitOK, code, stderr)
-		require.Regexp(t, `(?m)^127.0.0.1:1 .*no answer: .*connection refused$`, table)
-		require.Regexp(t, `(?m)^one +1 .*its index is no set`, table)
+		w.tells(expected{"status --http http://127.0.0.1:1", 0, `^127.0.0.1:1 .*no answer: .*connection refused$`},
+			expected{"status", 0, `^one +1 .*its index is no set`})
 		w.requireFinding("index", inspect.Wrong, "is not a set")
 		require.Equal(t, 1, ask[inspect.Verification](w, "verify").NotIndexed)
 		var found inspect.Found

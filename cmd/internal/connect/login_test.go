@@ -2,17 +2,11 @@ package connect
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,13 +20,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/certtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
-
-const patience = 30 * time.Second
 
 func written(t *testing.T, path, text string) string {
 	t.Helper()
@@ -76,10 +70,15 @@ func (i *insider) reaches(ctx context.Context) (errs error) {
 
 func (i *insider) awaitLog(t *testing.T, text string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	waittest.Until(t, 5*time.Millisecond, func() bool {
 		i.files.Status()
 		return strings.Count(i.log.String(), text) == n
-	}, patience, 5*time.Millisecond)
+	}, text)
+}
+
+func (i *insider) awaitReach(t *testing.T) {
+	t.Helper()
+	waittest.Until(t, time.Millisecond, func() bool { return i.reaches(t.Context()) == nil })
 }
 
 const (
@@ -106,11 +105,11 @@ func TestTheOrderInWhichAPasswordIsChangedDoesNotMatter(t *testing.T) {
 	i.awaitLog(t, kept, 1)
 	require.Contains(t, i.log.String(), "WRONGPASS")
 	do("CLIENT", "KILL", "USER", "ann")
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	i.awaitReach(t)
 	do("ACL", "SETUSER", "ann", ">two", "<one")
 	i.awaitLog(t, inUse, 1)
 	do("CLIENT", "KILL", "USER", "ann")
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	i.awaitReach(t)
 
 	// The server first.
 	do("ACL", "SETUSER", "ann", ">three")
@@ -118,7 +117,7 @@ func TestTheOrderInWhichAPasswordIsChangedDoesNotMatter(t *testing.T) {
 	i.awaitLog(t, inUse, 2)
 	do("ACL", "SETUSER", "ann", "<two")
 	do("CLIENT", "KILL", "USER", "ann")
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	i.awaitReach(t)
 	i.awaitLog(t, kept, 1)
 
 	// A user who may not even PING is in.
@@ -158,63 +157,37 @@ func TestAPasswordIsTriedOnEveryMasterOfACluster(t *testing.T) {
 	require.NoError(t, i.reaches(t.Context()))
 }
 
-// authority makes certificates.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
-}
-
-func newAuthority(t *testing.T) *authority {
+// secured is the TLS of a server, which asks clients for a certificate of the same authority.
+func secured(t *testing.T, a *certtest.Authority) *tls.Config {
 	t.Helper()
-	a := &authority{t: t}
-	a.pem, _ = a.issue(&x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign,
-		BasicConstraintsValid: true})
-	return a
-}
-
-// issue signs a certificate; the first one is the authority's own.
-func (a *authority) issue(c *x509.Certificate) (cert, key string) {
-	a.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: "test"}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = c, private
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &private.PublicKey, signer)
-	require.NoError(a.t, err)
-	if a.cert == nil {
-		a.key = private
-		a.cert, err = x509.ParseCertificate(der)
-		require.NoError(a.t, err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(a.t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
-}
-
-func (a *authority) client() (cert, key string) {
-	return a.issue(&x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-}
-
-// config is a server's, which asks clients for a certificate of the same authority.
-func (a *authority) config() *tls.Config {
-	a.t.Helper()
-	cert, key := a.issue(&x509.Certificate{
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	pair := a.Device(t, "redis", func(c *x509.Certificate) {
+		c.ExtKeyUsage, c.IPAddresses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, []net.IP{net.IPv4(127, 0, 0, 1)}
 	})
-	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
-	require.NoError(a.t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert,
-		ClientCAs: pool}
+	return &tls.Config{Certificates: []tls.Certificate{*pair}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: certtest.Pool(a)}
+}
+
+// folder has the files of a client.
+type folder struct {
+	t   *testing.T
+	dir string
+}
+
+// put writes a new certificate of an authority, and the authorities that are trusted.
+func (f folder) put(a *certtest.Authority, trusted ...*certtest.Authority) {
+	f.t.Helper()
+	text := ""
+	for _, t := range append(trusted, a) {
+		text += t.PEM()
+	}
+	written(f.t, filepath.Join(f.dir, "ca.pem"), text)
+	certtest.Files(f.t, f.dir, a.Device(f.t, "client"))
+}
+
+// flags name the files: of the authority, and of the client's own.
+func (f folder) flags() (ca, cert, key string) {
+	return "--redis-tls-ca-file=" + filepath.Join(f.dir, "ca.pem"), "--redis-tls-cert-file=" +
+		filepath.Join(f.dir, "cert.pem"), "--redis-tls-key-file=" + filepath.Join(f.dir, "key.pem")
 }
 
 // terminator is TLS before a Redis that has none.
@@ -279,47 +252,33 @@ func (p *terminator) cut() {
 func TestCertificatesOfRedisAreReadAgainWhenTheyChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	first, second := newAuthority(t), newAuthority(t)
-	p := terminate(t, server, first.config())
-	dir := t.TempDir()
-	put := func(ca string, a *authority) {
-		cert, key := a.client()
-		written(t, filepath.Join(dir, "ca"), ca)
-		written(t, filepath.Join(dir, "cert"), cert)
-		written(t, filepath.Join(dir, "key"), key)
-	}
-	put(first.pem, first)
-	files := []string{
-		"--redis-tls-ca-file=" + filepath.Join(dir, "ca"), "--redis-tls-cert-file=" +
-			filepath.Join(dir, "cert"),
-		"--redis-tls-key-file=" + filepath.Join(dir, "key"),
-	}
+	first, second := certtest.New(t, "first"), certtest.New(t, "second")
+	p := terminate(t, server, secured(t, first))
+	files := folder{t, t.TempDir()}
+	files.put(first)
+	ca, cert, key := files.flags()
 	url := "--redis-url=rediss://" + p.addr
-	require.Error(t, inside(t, url, files[0]).reaches(t.Context()), "it asks for a certificate")
-	require.Error(t, inside(t, url, files[1], files[2]).reaches(t.Context()), "who vouches for the server's?")
-	i := inside(t, append(files, url)...)
+	require.Error(t, inside(t, url, ca).reaches(t.Context()), "it asks for a certificate")
+	require.Error(t, inside(t, url, cert, key).reaches(t.Context()), "who vouches for the server's?")
+	i := inside(t, url, ca, cert, key)
 	require.NoError(t, i.reaches(t.Context()))
-	ends := (&Inspector{clients: i.Clients}).Status(true).CertificateEnds
+	ends := i.Status(true).CertificateEnds
 	require.WithinDuration(t, time.Now().Add(time.Hour), ends, time.Minute, "of the server's certificate")
+	anew := func(says string, n int) {
+		t.Helper()
+		i.awaitLog(t, says, n)
+		p.cut()
+		i.awaitReach(t)
+	}
 
-	put(first.pem, first) // a new certificate of the same authority
-	i.awaitLog(t, inUse, 1)
-	p.cut()
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
-
-	put(first.pem+second.pem, second) // too early: the server does not know that authority
-	i.awaitLog(t, kept, 1)
-	p.cut()
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
-	p.config.Store(second.config())
-	i.awaitLog(t, inUse, 2)
-	p.cut()
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
-
-	written(t, filepath.Join(dir, "key"), "half a k")
-	i.awaitLog(t, kept, 2)
-	p.cut()
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	files.put(first) // a new certificate of the same authority
+	anew(inUse, 1)
+	files.put(second, first) // too early: the server does not know that authority
+	anew(kept, 1)
+	p.config.Store(secured(t, second))
+	anew(inUse, 2)
+	written(t, filepath.Join(files.dir, "key.pem"), "half a k")
+	anew(kept, 2)
 }
 
 func TestAPasswordAndAnAuthorityMayChangeTogether(t *testing.T) {
@@ -327,39 +286,33 @@ func TestAPasswordAndAnAuthorityMayChangeTogether(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client()
 	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "first").Err())
-	first, second := newAuthority(t), newAuthority(t)
-	p := terminate(t, server, first.config())
-	dir := t.TempDir()
-	put := func(a *authority, password string) {
-		cert, key := a.client()
-		written(t, filepath.Join(dir, "ca"), a.pem)
-		written(t, filepath.Join(dir, "cert"), cert)
-		written(t, filepath.Join(dir, "key"), key)
-		written(t, filepath.Join(dir, "password"), password)
-	}
-	put(first, "first")
-	i := inside(t, "--redis-url=rediss://"+p.addr, "--redis-tls-ca-file="+filepath.Join(dir, "ca"),
-		"--redis-tls-cert-file="+filepath.Join(dir, "cert"), "--redis-tls-key-file="+filepath.Join(dir, "key"),
-		"--redis-password-file="+filepath.Join(dir, "password"))
+	first, second := certtest.New(t, "first"), certtest.New(t, "second")
+	p := terminate(t, server, secured(t, first))
+	files := folder{t, t.TempDir()}
+	password := written(t, filepath.Join(files.dir, "password"), "first")
+	files.put(first)
+	ca, cert, key := files.flags()
+	i := inside(t, "--redis-url=rediss://"+p.addr, ca, cert, key, "--redis-password-file="+password)
 	require.NoError(t, i.reaches(t.Context()))
 
 	// As a Redis that is built anew.
 	require.NoError(t, rdb.ConfigSet(t.Context(), "requirepass", "second").Err())
-	p.config.Store(second.config())
+	p.config.Store(secured(t, second))
 	p.cut()
-	put(second, "second")
+	files.put(second)
+	written(t, password, "second")
 	i.awaitLog(t, inUse, 2)
-	require.Eventually(t, func() bool { return i.reaches(t.Context()) == nil }, patience, time.Millisecond)
+	i.awaitReach(t)
 }
 
 func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name, text string) string { return written(t, filepath.Join(dir, name), text) }
-	a := newAuthority(t)
-	cert, key := a.client()
-	_, other := a.client()
-	pw, ca := file("pw", "geheim\n"), file("ca", a.pem)
+	a := certtest.New(t, "ca")
+	pw, ca := file("pw", "geheim\n"), file("ca", a.PEM())
+	cert, key := certtest.Files(t, t.TempDir(), a.Device(t, "client"))
+	_, other := certtest.Files(t, t.TempDir(), a.Device(t, "client"))
 	for wants, args := range map[string][]string{
 		"REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password":               {"--redis-url=redis://ann:geheim@h:1", "--redis-password-file=" + pw},
 		"REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without":                          {"--redis-url=embedded", "--redis-password-file=" + pw},
@@ -367,8 +320,8 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 		"--redis-password-file: expected the path of a file that can be used (the file has more":  {"--redis-url=redis://h:1", "--redis-password-file=" + file("lines", "geheim\ngeheim\n")},
 		"--redis-password-file: expected the path of a file that can be used (the file cannot be": {"--redis-url=redis://h:1", "--redis-password-file=geheim"},
 		"REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: expected a REDIS_URL that":   {"--redis-url=redis://h:1", "--redis-tls-ca-file=" + ca},
-		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one":                      {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert)},
-		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: tls: private key does not match public key":  {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + file("cert", cert), "--redis-tls-key-file=" + file("other", other)},
+		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one":                      {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + cert},
+		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: tls: private key does not match public key":  {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + cert, "--redis-tls-key-file=" + other},
 		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true":                        {"--redis-url=rediss://h:1?skip_verify=true", "--redis-tls-ca-file=" + ca},
 		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip":                                    {"--redis-url=rediss://h:1?master_name=m&skip_verify=1", "--redis-tls-ca-file=" + ca},
 		"REDIS_TLS_CA_FILE has no certificate in PEM":                                             {"--redis-url=rediss://h:1", "--redis-tls-ca-file=" + pw},
@@ -380,7 +333,7 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 	}
 	for _, url := range []string{"rediss://h:1", "rediss://h:1?addr=g:2", "rediss://h:1?master_name=m"} {
 		r, err := loaded("--redis-url="+url, "--redis-password-file="+pw, "--redis-tls-ca-file="+ca,
-			"--redis-tls-cert-file="+file("cert", cert), "--redis-tls-key-file="+file("key", key))
+			"--redis-tls-cert-file="+cert, "--redis-tls-key-file="+key)
 		require.NoError(t, err)
 		c, err := Open(t.Context(), r, time.Second)
 		require.NoError(t, err)

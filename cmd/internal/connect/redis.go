@@ -1,4 +1,4 @@
-// Package connect makes a program's clients of Redis from its settings, and inspects the server.
+// Package connect makes a program's clients of Redis from its settings.
 //
 // REDIS_URL has no default: a misspelt variable must not start a replica that is alone with a Redis
 // of its own. No error or log line repeats a URL's password.
@@ -258,14 +258,14 @@ const blockingReply = 1 << 20
 // Open makes the clients, and starts the embedded server if it was named. Calls of the control
 // client have deadlines of at most within. If a server with one address reports within two seconds
 // that it is a node of a Cluster, *named names that Cluster afterwards. A server that does not
-// answer is not an error: [Inspect] finds out later. The error is of a file, or of the embedded
+// answer is not an error: [Clients.Watch] finds out later. The error is of a file, or of the embedded
 // server.
 func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
-	clients, _, err := open(ctx, named, within, inspectCall)
+	clients, _, err := open(ctx, named, within, checkCall)
 	return clients, err
 }
 
-// Once is [Open] for a program that ends before [Inspect] finds out. It fails if the server does
+// Once is [Open] for a program that ends before [Clients.Watch] finds out. It fails if the server does
 // not report in time whether it is a node of a Cluster, unless nobody may ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
@@ -336,7 +336,7 @@ func (r *Redis) recognise(ctx context.Context, l login, within time.Duration) er
 	client := r.client(l, false, within, 1)
 	defer client.Close()
 	text, err := client.Info(ctx).Result()
-	if err == nil && inCluster(parseInfo(text)) {
+	if err == nil && inCluster(text) {
 		r.Cluster, r.Single, r.ifCluster = r.ifCluster, nil, nil
 	}
 	return err

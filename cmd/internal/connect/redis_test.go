@@ -19,11 +19,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
 	t.Parallel()
 	options := func(url string) *redis.Options {
-		var target Redis
-		require.NoError(t, target.Parse(url))
-		c, err := Open(t.Context(), &target, time.Second)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		c := clientsOf(t, url)
 		for _, client := range []redis.UniversalClient{c.Data, c.Control, c.Blocking} {
 			o := client.(*redis.Client).Options()
 			require.Zero(t, o.MaxRetries) // none, after NewClient has read it
@@ -53,14 +49,7 @@ func TestClientsOfBothKindsAreSafeForWrites(t *testing.T) {
 
 func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
 	t.Parallel()
-	var target Redis
-	require.NoError(t, target.Parse(EmbeddedRedis))
-	a, err := Open(t.Context(), &target, time.Second)
-	require.NoError(t, err)
-	defer a.Close()
-	b, err := Open(t.Context(), &target, time.Second)
-	require.NoError(t, err)
-	defer b.Close()
+	a, b := clientsOf(t, EmbeddedRedis), clientsOf(t, EmbeddedRedis)
 	require.NotEqual(t, a.Embedded, b.Embedded, "several stand side by side")
 
 	ctx, rdb := t.Context(), a.Data
@@ -73,13 +62,7 @@ func TestKeysOfTheEmbeddedRedisExpireInRealTime(t *testing.T) {
 
 func TestTheTimeAtWhichAKeyOfTheEmbeddedRedisExpiresDoesNotChange(t *testing.T) {
 	t.Parallel()
-	var target Redis
-	require.NoError(t, target.Parse(EmbeddedRedis))
-	c, err := Open(t.Context(), &target, time.Second)
-	require.NoError(t, err)
-	defer c.Close()
-
-	ctx, rdb := t.Context(), c.Data
+	ctx, rdb := t.Context(), clientsOf(t, EmbeddedRedis).Data
 	var asking conc.WaitGroup
 	defer asking.Wait()
 	for n := range 20 {
@@ -99,9 +82,7 @@ func TestTheTimeAtWhichAKeyOfTheEmbeddedRedisExpiresDoesNotChange(t *testing.T) 
 func TestTheEmbeddedRedisClosesWhileItIsAsked(t *testing.T) {
 	t.Parallel()
 	for range 5 {
-		var target Redis
-		require.NoError(t, target.Parse(EmbeddedRedis))
-		c, err := Open(t.Context(), &target, time.Second)
+		c, err := Open(t.Context(), &Redis{embedded: true}, time.Second)
 		require.NoError(t, err)
 		var asking conc.WaitGroup
 		for range 20 {

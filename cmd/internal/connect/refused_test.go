@@ -14,16 +14,17 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
+func accepted(t *testing.T, c *Clients) {
+	t.Helper()
+	waittest.Until(t, 10*time.Millisecond, func() bool { return c.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+}
+
 func TestARefusedLoginIsTriedOnceASecondHoweverManyAsk(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	admin := server.Client()
 	require.NoError(t, admin.ACLSetUser(t.Context(), "app", "on", ">right", "~*", "+@all").Err())
-	var target Redis
-	require.NoError(t, target.Parse("redis://app:wrong@"+server.Addr()))
-	clients, err := Open(t.Context(), &target, time.Second)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, clients.Close()) }()
+	clients := clientsOf(t, "redis://app:wrong@"+server.Addr())
 	began := time.Now()
 	p := pool.New().WithMaxGoroutines(20)
 	for i := range 600 {
@@ -39,7 +40,7 @@ func TestARefusedLoginIsTriedOnceASecondHoweverManyAsk(t *testing.T) {
 	require.LessOrEqual(t, log[0].Count, int64(25+time.Since(began)/refusedPause))
 
 	require.NoError(t, admin.ACLSetUser(t.Context(), "app", ">wrong").Err())
-	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+	accepted(t, clients)
 }
 
 func TestAServerWithAllItsClientsIsTriedOnceASecond(t *testing.T) {
@@ -48,11 +49,7 @@ func TestAServerWithAllItsClientsIsTriedOnceASecond(t *testing.T) {
 	admin := server.Client().Conn()
 	defer func() { require.NoError(t, admin.Close()) }()
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "1").Err())
-	var target Redis
-	require.NoError(t, target.Parse("redis://"+server.Addr()))
-	clients, err := Open(t.Context(), &target, time.Second)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, clients.Close()) }()
+	clients := clientsOf(t, "redis://"+server.Addr())
 	began := time.Now()
 	for range 300 {
 		require.Error(t, clients.Data.Set(t.Context(), "k", 1, 0).Err())
@@ -63,7 +60,7 @@ func TestAServerWithAllItsClientsIsTriedOnceASecond(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, rejected, 10+int(time.Since(began)/refusedPause))
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "100").Err())
-	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+	accepted(t, clients)
 }
 
 func TestAClientWithoutAPasswordIsAcceptedOnceNoneIsNeeded(t *testing.T) {
@@ -71,14 +68,10 @@ func TestAClientWithoutAPasswordIsAcceptedOnceNoneIsNeeded(t *testing.T) {
 	server := redistest.Start(t)
 	admin := server.Client()
 	require.NoError(t, admin.ACLSetUser(t.Context(), "default", ">secret").Err()) // this connection has logged in
-	var target Redis
-	require.NoError(t, target.Parse("redis://"+server.Addr()))
-	clients, err := Open(t.Context(), &target, time.Second)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, clients.Close()) }()
+	clients := clientsOf(t, "redis://"+server.Addr())
 	for range 50 {
 		require.True(t, redis.IsAuthError(clients.Data.Set(t.Context(), "k", 1, 0).Err()))
 	}
 	require.NoError(t, admin.ACLSetUser(t.Context(), "default", "nopass").Err())
-	waittest.Until(t, 10*time.Millisecond, func() bool { return clients.Data.Set(t.Context(), "k", 1, 0).Err() == nil })
+	accepted(t, clients)
 }

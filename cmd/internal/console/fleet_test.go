@@ -18,6 +18,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
 )
@@ -85,6 +86,26 @@ func (s *served) get(t *testing.T, path string, to any) int {
 	return res.StatusCode
 }
 
+// tells requires an answer with these texts.
+func (s *served) tells(t *testing.T, path string, code int, texts ...string) {
+	t.Helper()
+	res, err := http.Get(s.base + path)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, code, res.StatusCode, "%s: %s", path, body)
+	for _, want := range texts {
+		require.Contains(t, text(string(body)), want, path)
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, ok func() bool, what ...any) {
+	t.Helper()
+	waittest.Until(t, 10*time.Millisecond, ok, what...)
+}
+
 func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 		keys := guard.Layout{Prefix: w.Prefix}
@@ -92,10 +113,10 @@ func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
 		one.lives(t, "one")
 		one.lives(t, "two")
 		one.lives(t, "three") // says nothing of itself
-		require.Eventually(t, func() bool {
+		until(t, func() bool {
 			n, err := w.Client.Exists(t.Context(), keys.About("one"), keys.About("two")).Result()
 			return err == nil && n == 2
-		}, 30*time.Second, 10*time.Millisecond)
+		})
 		for _, s := range []*served{one, two} {
 			var got fleetStatus
 			require.Equal(t, 200, s.get(t, "/api/v1/fleet", &got))
@@ -122,8 +143,7 @@ func TestTwoProgramsInOneFleetAreRefused(t *testing.T) {
 		keys := guard.Layout{Prefix: w.Prefix}
 		one := serving(t, w.Client, keys, "one")
 		one.lives(t, "one")
-		require.Eventually(t, func() bool { return w.Client.Exists(t.Context(), keys.About("one")).Val() == 1 },
-			30*time.Second, 10*time.Millisecond)
+		until(t, func() bool { return w.Client.Exists(t.Context(), keys.About("one")).Val() == 1 })
 		for program, refused := range map[string]bool{"another": true, "janitor": false} {
 			h, err := ListenHTTP(t.Context(), HTTPConfig{
 				Addr: "127.0.0.1:0", Program: program, Client: w.Client, Layout: keys, Page: ownPage, Janitor: &fake{},
@@ -158,8 +178,7 @@ func TestTheLeaderWritesHowLargeTheFleetIsAndThatItShrankIsFound(t *testing.T) {
 			entries = append(entries, strconv.Itoa(i), "one")
 		}
 		require.NoError(t, w.Client.HSet(t.Context(), keys.Registry(), entries...).Err())
-		require.Eventually(t, func() bool { return w.Client.XLen(t.Context(), keys.Minutes()).Val() > 0 }, 30*time.Second,
-			10*time.Millisecond)
+		until(t, func() bool { return w.Client.XLen(t.Context(), keys.Minutes()).Val() > 0 })
 		require.EqualValues(t, 1, w.Client.XLen(t.Context(), keys.Minutes()).Val(), "only the leader counts")
 		require.NoError(t, w.Client.Del(t.Context(), keys.Registry(), keys.Heartbeat("two")).Err())
 		require.NoError(t, w.Client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys.Minutes(),
@@ -189,7 +208,7 @@ func TestAReplicaShowsWhatAllOfThemKnowOfThemselves(t *testing.T) {
 		two.lives(t, "one")
 		two.lives(t, "two")
 		var shown string
-		require.Eventually(t, func() bool {
+		until(t, func() bool {
 			var got fleetStatus
 			require.Equal(t, 200, one.get(t, "/api/v1/fleet", &got))
 			shown = ""
@@ -197,17 +216,11 @@ func TestAReplicaShowsWhatAllOfThemKnowOfThemselves(t *testing.T) {
 				shown += f.Text() + "\n"
 			}
 			return strings.Contains(shown, "two: ")
-		}, 30*time.Second, 10*time.Millisecond)
+		})
 		require.Contains(t, shown, "two: heartbeat fails: Redis' user lacks a right (NOPERM this user has no permissions). "+
 			"rollcall doctor, with that user, names each that is missing.")
 		require.Contains(t, shown, "two: the file of REDIS_PASSWORD_FILE cannot be used: the file is empty. ")
 
-		res, err := http.Get(one.base + "/page/instance?id=two")
-		require.NoError(t, err)
-		defer func() { _ = res.Body.Close() }()
-		body, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.Contains(t, text(string(body)), "What it holds No entry names it.")
-		require.Contains(t, text(string(body)), "Now alive")
+		one.tells(t, "/page/instance?id=two", 200, "What it holds No entry names it.", "Now alive")
 	})
 }

@@ -106,33 +106,59 @@ func (b *bench) do(t *testing.T, method, target, kind, body string, change ...fu
 	return w.Code, w.Body.String()
 }
 
-func TestHealthSaysNothingOfRedis(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.status.Status = Status{NotReady: "starting"}
-	code, body := b.do(t, "GET", "/healthz", "", "")
-	require.Equal(t, 200, code)
-	require.Equal(t, "ok\n", body)
+func (b *bench) get(t *testing.T, target string) (int, string) {
+	t.Helper()
+	return b.do(t, "GET", target, "", "")
 }
 
-func TestReadinessSaysWhyNot(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	code, _ := b.do(t, "GET", "/readyz", "", "")
-	require.Equal(t, 200, code)
-	b.status.Ready, b.status.NotReady = false, "draining"
-	code, body := b.do(t, "GET", "/readyz", "", "")
-	require.Equal(t, 503, code)
-	require.Equal(t, "draining\n", body)
+func (b *bench) post(t *testing.T, target string, change ...func(*http.Request)) (int, string) {
+	t.Helper()
+	return b.do(t, "POST", target, "", "", change...)
 }
 
-func TestStatusIsJSON(t *testing.T) {
+// shows returns a page that is there.
+func (b *bench) shows(t *testing.T, target string) string {
+	t.Helper()
+	code, body := b.get(t, target)
+	require.Equal(t, 200, code, target)
+	return body
+}
+
+func TestARequestIsAnswered(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	code, body := b.do(t, "GET", "/api/v1/status", "", "")
-	require.Equal(t, 200, code)
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "a_gauge"}, func() float64 { return 3 }))
+	b := setup(t, func(c *HTTPConfig) {
+		c.Metrics, c.Page = metrics, ""
+		c.Answers = map[string]func() any{"/api/v1/stats": func() any { return map[string]int{"removed": 3} }}
+	})
+	starts := setup(t)
+	starts.status.Status = Status{NotReady: "draining"}
+	for _, tt := range []struct {
+		of             *bench
+		method, target string
+		code           int
+		says           string
+	}{
+		{starts, "GET", "/healthz", 200, "ok\n"}, // health says nothing of Redis
+		{b, "GET", "/readyz", 200, "ready\n"},
+		{starts, "GET", "/readyz", 503, "draining\n"},
+		{b, "GET", "/metrics", 200, "a_gauge 3"},
+		{b, "GET", "/api/v1/stats", 200, `"removed": 3`},
+		{b, "POST", "/api/v1/stats", 404, `"error"`},
+		{b, "GET", "/nope", 404, `{
+  "error": "no such page: /nope"
+}`},
+		{b, "GET", "/api/v1/sweep", 405, `"error"`},
+		{b, "GET", "/", 200, "this replica leads"}, // without a part of the program's
+	} {
+		code, body := tt.of.do(t, tt.method, tt.target, "", "")
+		require.Equal(t, tt.code, code, tt.target)
+		require.Contains(t, body, tt.says, tt.target)
+	}
+	require.Empty(t, b.janitor.swept)
 	var got map[string]any
-	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	require.NoError(t, json.Unmarshal([]byte(b.shows(t, "/api/v1/status")), &got))
 	require.Equal(t, "ingest-1", got["instance"])
 	require.Equal(t, 12345.0, got["own"], "what the program adds")
 	require.Equal(t, true, got["janitor"].(map[string]any)["leading"])
@@ -156,8 +182,8 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 		}, []string{"does not answer", "Failing: heartbeat", "connection refused &lt;script&gt;", "last heartbeat never"}},
 		{"not ready", func(s *Status) { s.Ready, s.NotReady = false, "draining" }, []string{"not ready: draining"}},
 		{"warnings and checks off", func(s *Status) {
-			s.Redis.Warnings, s.Redis.ChecksOff = []string{"for trying out"}, []string{"run id", "evicted (memory)"}
-		}, []string{"for trying out", "evicted (memory)."}},
+			s.Redis.Warnings, s.Janitor.Witness.ChecksOff = []string{"for trying out"}, []string{"refused", "restarted"}
+		}, []string{"for trying out", "refused, restarted."}},
 		{"a hold, and batches", func(s *Status) {
 			s.Janitor.Witness.LastHold, s.Janitor.Witness.Reason, s.Janitor.Unsettled = s.Time.Add(-time.Minute), "gap", 3
 		}, []string{"Last hold: gap, 1m ago", "3 batches of unknown fate"}},
@@ -167,8 +193,7 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			tt.change(&b.status.Status)
-			code, body := b.do(t, "GET", "/", "", "")
-			require.Equal(t, 200, code)
+			body := b.shows(t, "/")
 			for _, want := range tt.want {
 				require.Contains(t, body, want)
 			}
@@ -179,28 +204,6 @@ func TestThePageShowsWhatAnOperatorNeeds(t *testing.T) {
 	}
 }
 
-func TestMetricsAreShown(t *testing.T) {
-	t.Parallel()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "a_gauge"}, func() float64 { return 3 }))
-	b := setup(t, func(c *HTTPConfig) { c.Metrics = reg })
-	code, body := b.do(t, "GET", "/metrics", "", "")
-	require.Equal(t, 200, code)
-	require.Contains(t, body, "a_gauge 3")
-}
-
-func TestWhatIsNotThereIsSaidAsJSON(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	code, body := b.do(t, "GET", "/nope", "", "")
-	require.Equal(t, 404, code)
-	require.JSONEq(t, `{"error": "no such page: /nope"}`, body)
-	code, body = b.do(t, "GET", "/api/v1/sweep", "", "")
-	require.Equal(t, 405, code)
-	require.Contains(t, body, `"error"`)
-	require.Empty(t, b.janitor.swept)
-}
-
 func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	t.Parallel()
 	paths := []string{"/api/v1/sweep", "/api/v1/pause?who=a&why=b", "/api/v1/resume", "/api/v1/resign"}
@@ -208,7 +211,7 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	for _, path := range paths {
 		for _, h := range headers {
 			b := setup(t) // the second wrong one would not be looked at
-			code, _ := b.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
+			code, _ := b.post(t, path, func(r *http.Request) { r.Header.Set("Authorization", h) })
 			require.Equal(t, 401, code, "%s %q", path, h)
 			require.Equal(t, &fake{}, b.janitor)
 		}
@@ -216,7 +219,7 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	off := setup(t, func(c *HTTPConfig) { c.Tokens = nil })
 	for _, path := range paths {
 		for _, h := range append(headers, "Bearer "+adminToken) {
-			code, body := off.do(t, "POST", path, "", "", func(r *http.Request) { r.Header.Set("Authorization", h) })
+			code, body := off.post(t, path, func(r *http.Request) { r.Header.Set("Authorization", h) })
 			require.Equal(t, 403, code)
 			require.Contains(t, body, "ADMIN_TOKEN is not set")
 		}
@@ -224,22 +227,7 @@ func TestAnAdminRequestNeedsTheToken(t *testing.T) {
 	require.Equal(t, &fake{}, off.janitor)
 }
 
-func TestSweepingOnDemand(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	code, body := b.do(t, "POST", "/api/v1/sweep?dry_run=true&owner=ingest-2", "", "")
-	require.Equal(t, 200, code)
-	require.Contains(t, body, `"sweep": "registry"`)
-	code, _ = b.do(t, "POST", "/api/v1/sweep", "application/json", `{"dry_run": true}`)
-	require.Equal(t, 200, code)
-	code, _ = b.do(t, "POST", "/api/v1/sweep", "", "")
-	require.Equal(t, 200, code)
-	code, _ = b.do(t, "POST", "/api/v1/sweep?sweep=registry", "", "")
-	require.Equal(t, 200, code)
-	require.Equal(t, []janitor.Request{{Owner: "ingest-2", DryRun: true}, {DryRun: true}, {}, {Sweep: "registry"}}, b.janitor.swept)
-}
-
-func TestAProgramAddsToTheAnswerOfASweep(t *testing.T) {
+func TestWhatAnAdministratorAsksForIsDone(t *testing.T) {
 	t.Parallel()
 	var b *bench
 	b = setup(t, func(c *HTTPConfig) {
@@ -248,49 +236,26 @@ func TestAProgramAddsToTheAnswerOfASweep(t *testing.T) {
 			return func() map[string]any { return map[string]any{"asked": len(b.janitor.swept) - before} }
 		}
 	})
-	code, body := b.do(t, "POST", "/api/v1/sweep", "", "")
-	require.Equal(t, 200, code)
-	require.Contains(t, body, `"asked": 1`)
-	require.Contains(t, body, `"sweep": "registry"`)
-}
-
-func TestAProgramAnswersRequestsOfItsOwn(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *HTTPConfig) {
-		c.Answers = map[string]func() any{"/api/v1/stats": func() any { return map[string]int{"removed": 3} }}
-	})
-	code, body := b.do(t, "GET", "/api/v1/stats", "", "")
-	require.Equal(t, 200, code)
-	require.JSONEq(t, `{"removed": 3}`, body)
-	code, _ = b.do(t, "POST", "/api/v1/stats", "", "")
-	require.Equal(t, 404, code)
-}
-
-func TestAProgramWithoutAPartOfThePageHasAPage(t *testing.T) {
-	t.Parallel()
-	b := setup(t, func(c *HTTPConfig) { c.Page = "" })
-	code, body := b.do(t, "GET", "/", "", "")
-	require.Equal(t, 200, code)
-	require.Contains(t, body, "this replica leads")
-}
-
-func TestPausingAndResuming(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
 	form := url.Values{"who": {"ann"}, "why": {"migration"}, "for": {"1h"}}.Encode()
-	code, _ := b.do(t, "POST", "/api/v1/pause", "application/x-www-form-urlencoded", form)
-	require.Equal(t, 200, code)
-	code, _ = b.do(t, "POST", "/api/v1/pause", "application/json; charset=utf-8", `{"who": "bob", "why": "incident", "until": "2999-01-01T00:00:00Z"}`)
-	require.Equal(t, 200, code)
-	code, _ = b.do(t, "POST", "/api/v1/pause?who=eve&why=later", "", "")
-	require.Equal(t, 200, code)
+	for _, tt := range []struct{ target, kind, body, says string }{
+		{"sweep?dry_run=true&owner=ingest-2", "", "", `"sweep": "registry"`},
+		{"sweep", "application/json", `{"dry_run": true}`, `"asked": 1`},
+		{"sweep", "", "", `"asked": 1`},
+		{"sweep?sweep=registry", "", "", `"reports"`},
+		{"pause", "application/x-www-form-urlencoded", form, `"who": "ann"`},
+		{"pause", "application/json; charset=utf-8", `{"who": "bob", "why": "incident", "until": "2999-01-01T00:00:00Z"}`, "2999"},
+		{"pause?who=eve&why=later", "", "", `"why": "later"`},
+		{"resume", "", "", `"paused": null`},
+	} {
+		code, body := b.do(t, "POST", "/api/v1/"+tt.target, tt.kind, tt.body)
+		require.Equal(t, 200, code, tt.target)
+		require.Contains(t, body, tt.says, tt.target)
+	}
+	require.Equal(t, []janitor.Request{{Owner: "ingest-2", DryRun: true}, {DryRun: true}, {}, {Sweep: "registry"}}, b.janitor.swept)
 	require.Len(t, b.janitor.paused, 3)
 	require.WithinDuration(t, time.Now().Add(time.Hour), b.janitor.paused[0].Until, time.Minute)
 	require.Equal(t, 2999, b.janitor.paused[1].Until.Year())
 	require.Equal(t, janitor.Pause{Who: "eve", Why: "later"}, b.janitor.paused[2])
-	code, body := b.do(t, "POST", "/api/v1/resume", "", "")
-	require.Equal(t, 200, code)
-	require.JSONEq(t, `{"paused": null}`, body)
 	require.Equal(t, 1, b.janitor.resumed)
 }
 
@@ -340,19 +305,19 @@ func TestErrorsOfTheJanitorHaveTheirStatus(t *testing.T) {
 	b := setup(t)
 	b.janitor.err = errors.Join(&janitor.NotLeaderError{Leader: "ingest-2"}, errors.New("more"))
 	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
-		code, body := b.do(t, "POST", path, "", "")
+		code, body := b.post(t, path)
 		require.Equal(t, 409, code)
 		require.Contains(t, body, `"leader": "ingest-2"`)
 	}
 	b.janitor.err = &janitor.NotLeaderError{}
-	_, body := b.do(t, "POST", "/api/v1/sweep", "", "")
+	_, body := b.post(t, "/api/v1/sweep")
 	require.Contains(t, body, `"leader": ""`)
 	b.janitor.err = &janitor.UnknownSweepError{Name: "regitsry", Known: []string{"owners", "registry"}}
-	code, body := b.do(t, "POST", "/api/v1/sweep?sweep=regitsry", "", "")
+	code, body := b.post(t, "/api/v1/sweep?sweep=regitsry")
 	require.Equal(t, 400, code)
 	require.Contains(t, body, "there are owners, registry")
 	b.janitor.err = errors.New("redis is away")
-	code, body = b.do(t, "POST", "/api/v1/pause?who=a&why=b", "", "")
+	code, body = b.post(t, "/api/v1/pause?who=a&why=b")
 	require.Equal(t, 503, code)
 	require.JSONEq(t, `{"error": "redis is away"}`, body)
 }

@@ -43,8 +43,7 @@ func TestThePageShowsTheFleetWithoutScripts(t *testing.T) {
 	f.lives(t, "ingest-2")
 	require.NoError(t, f.client.SAdd(ctx, f.keys.Roster(), "ingest-7").Err())
 	require.NoError(t, f.client.HSet(ctx, f.keys.Registry(), "356307040000018", "ingest-7").Err())
-	code, body := b.do(t, "GET", "/", "", "")
-	require.Equal(t, 200, code)
+	body := b.shows(t, "/")
 	shown := text(body)
 	for _, want := range []string{
 		"Rollcall bench seen from ingest-1", "3 things need a look",
@@ -66,10 +65,10 @@ func TestTheSearchWorksWithoutScripts(t *testing.T) {
 	b, f := fleetPage(t)
 	f.lives(t, "ingest-1")
 	require.NoError(t, f.client.HSet(t.Context(), f.keys.Registry(), "356307040000018", "ingest-1").Err())
-	_, body := b.do(t, "GET", "/?key=356307040000018", "", "")
+	body := b.shows(t, "/?key=356307040000018")
 	require.Contains(t, text(body), "kept: its owner ingest-1")
 	require.NotContains(t, body, "http-equiv", "an answer must not go while it is read")
-	_, body = b.do(t, "GET", "/?key=<script>alert(1)</script>", "", "")
+	body = b.shows(t, "/?key=<script>alert(1)</script>")
 	require.Contains(t, body, `value="&lt;script&gt;alert(1)&lt;/script&gt;"`)
 	require.NotContains(t, body, "<script>alert")
 }
@@ -78,8 +77,7 @@ func TestWithoutRedisThePageSaysSoAndWhatThisReplicaKnows(t *testing.T) {
 	t.Parallel()
 	b, f := fleetPage(t)
 	require.NoError(t, f.client.Close())
-	code, body := b.do(t, "GET", "/", "", "")
-	require.Equal(t, 200, code)
+	body := b.shows(t, "/")
 	require.Contains(t, text(body), "The state of the fleet is not known")
 	require.Contains(t, text(body), "Redis cannot be asked: ")
 	require.Contains(t, text(body), "12,345 of ingest-1")
@@ -93,7 +91,7 @@ func TestWhatThisReplicaKnowsToBeWrongIsOnThePagesFirstLines(t *testing.T) {
 	b.status.NotReady = "draining: this replica stops"
 	b.status.Redis.Warnings = []string{"for trying out"}
 	b.status.Files = []reload.Status{{Setting: "REDIS_PASSWORD_FILE", Error: "WRONGPASS wrong."}}
-	_, body := b.do(t, "GET", "/", "", "")
+	body := b.shows(t, "/")
 	_, problems, _ := strings.Cut(body, `<ul id="problems">`)
 	problems, _, _ = strings.Cut(problems, "</ul>")
 	require.Contains(t, problems, "ingest-1: not ready: draining: this replica stops.")
@@ -128,8 +126,7 @@ func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
 	assets := regexp.MustCompile(`(?:href|src)="(page/[^"?]+)"`).FindAllStringSubmatch(body, -1)
 	require.Len(t, assets, 3)
 	for _, a := range assets {
-		code, _ := b.do(t, "GET", "/"+a[1], "", "")
-		require.Equal(t, 200, code, a[1])
+		b.shows(t, "/"+a[1])
 	}
 	imported := regexp.MustCompile(`from "\./([^"]+)"`)
 	files, err := fs.Glob(pageFiles, "page/*.js")
@@ -141,12 +138,11 @@ func TestABrowserRunsAndShowsNothingThatIsNotTheReplicas(t *testing.T) {
 		require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|localStorage|eval\(`,
 			string(script), name)
 		for _, other := range imported.FindAllStringSubmatch(string(script), -1) {
-			code, _ := b.do(t, "GET", "/page/"+other[1], "", "")
-			require.Equal(t, 200, code, other[1])
+			b.shows(t, "/page/"+other[1])
 		}
 	}
 	for _, path := range []string{"/page/page.html", "/page/own.html", "/page/nope.js", "/page/../page.go"} {
-		code, _ := b.do(t, "GET", path, "", "")
+		code, _ := b.get(t, path)
 		require.NotEqual(t, 200, code, path)
 	}
 }
@@ -157,8 +153,7 @@ func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 	served := map[string]string{}
 	require.NoError(t, fs.WalkDir(docs.Files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
-			code, body := b.do(t, "GET", "/docs/"+name, "", "")
-			require.Equal(t, 200, code)
+			body := b.shows(t, "/docs/"+name)
 			served[name] = body
 		}
 		return err
@@ -185,9 +180,9 @@ func TestEachHeadingThatAPageLinksToIsServed(t *testing.T) {
 	require.Greater(t, links, 100)
 	require.Contains(t, served["reference/faults.md"], `href="../../page/page.css"`)
 	require.Contains(t, served["reference/faults.md"], `href="`+repository+`chaos/README.md"`)
-	_, body := b.do(t, "GET", "/docs/", "", "")
+	body := b.shows(t, "/docs/")
 	require.Contains(t, body, `<a href="runbook.md">`)
-	code, _ := b.do(t, "GET", "/docs/nope.md", "", "")
+	code, _ := b.get(t, "/docs/nope.md")
 	require.Equal(t, 404, code)
 }
 
@@ -266,16 +261,16 @@ func TestThePageOfAThousandInstancesIsMadeQuickly(t *testing.T) {
 	_, err := p.Exec(t.Context())
 	require.NoError(t, err)
 	begun := time.Now()
-	_, body := b.do(t, "GET", "/", "", "")
+	body := b.shows(t, "/")
 	t.Logf("a page of 1,000 instances: %v, %d kB", time.Since(begun).Round(time.Millisecond), len(body)>>10)
 	require.Equal(t, 50, strings.Count(body, "<meter"))
 	require.Contains(t, text(body), "50 of 1,000 instances Show all 1,000")
-	_, body = b.do(t, "GET", "/?all=1", "", "")
+	body = b.shows(t, "/?all=1")
 	require.Equal(t, 1000, strings.Count(body, "<meter"))
-	_, body = b.do(t, "GET", "/?match=INGEST-77", "", "")
+	body = b.shows(t, "/?match=INGEST-77")
 	require.Equal(t, 11, strings.Count(body, "<meter"), "77 and 770 to 779")
 	require.Contains(t, text(body), "11 of 1,000 instances")
-	_, body = b.do(t, "GET", "/?odd=on", "", "")
+	body = b.shows(t, "/?odd=on")
 	require.Zero(t, strings.Count(body, "<meter"))
 }
 
@@ -295,8 +290,7 @@ func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
 	}
 	part := f.keys.Partition(guard.PartitionOf(imei, 4), 4)
 	require.NoError(t, f.client.HSet(ctx, part.Registry(), imei, "ingest-1").Err())
-	code, body := b.do(t, "GET", "/", "", "")
-	require.Equal(t, 200, code)
+	body := b.shows(t, "/")
 	shown := text(body)
 	for _, want := range []string{
 		"Partition 2: Nobody leads, so nothing dead is swept.", "ingest-1 0-1, 3",
@@ -304,11 +298,9 @@ func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
 	} {
 		require.Contains(t, shown, want)
 	}
-	code, body = b.do(t, "GET", "/api/v1/devices/"+imei, "", "")
-	require.Equal(t, 200, code)
+	body = b.shows(t, "/api/v1/devices/"+imei)
 	require.Contains(t, body, "ingest-1 holds "+imei)
-	code, body = b.do(t, "GET", "/api/v1/fleet", "", "")
-	require.Equal(t, 200, code)
+	body = b.shows(t, "/api/v1/fleet")
 	var answer fleetStatus
 	require.NoError(t, json.Unmarshal([]byte(body), &answer))
 	require.Equal(t, []inspect.Leads{{Instance: "ingest-1", Partitions: []int{0, 1, 3}}},

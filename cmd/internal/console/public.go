@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/pool"
 )
 
 // public serves the program's own requests and health, apart from the operator's.
@@ -91,39 +91,29 @@ func (s *HTTP) Close() {
 // serve returns when ctx ends or a listener fails. Requests end with ctx too, or a requested sweep
 // would outlast it.
 func (s *HTTP) serve(ctx context.Context) error {
-	serving, failed := context.WithCancel(ctx)
-	defer failed()
-	ended := make(chan error, len(s.fronts))
+	serving := pool.New().WithContext(ctx).WithCancelOnError()
 	for _, f := range s.fronts {
-		f.http.BaseContext = func(net.Listener) context.Context { return serving }
-		go func() {
-			err := f.http.Serve(f.ln)
-			failed() // ends the others
-			ended <- err
-		}()
-	}
-	<-serving.Done()
-	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	var stopping conc.WaitGroup
-	for _, f := range s.fronts {
-		stopping.Go(func() {
+		serving.Go(func(ctx context.Context) error {
+			f.http.BaseContext = func(net.Listener) context.Context { return ctx }
+			if err := f.http.Serve(f.ln); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+		serving.Go(func(ctx context.Context) error {
+			<-ctx.Done()
+			bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			defer cancel()
 			if f.http.Shutdown(bound) != nil {
 				_ = f.http.Close() // a client that still reads has had its time
 			}
+			return nil
 		})
 	}
-	stopping.Wait()
-	var errs []error
-	for range s.fronts {
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			errs = append(errs, err)
-		}
+	if err := serving.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("console: %w", err)
 	}
-	if ctx.Err() != nil || len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("console: %w", errors.Join(errs...))
+	return nil
 }
 
 func (s *HTTP) warnOpen() {

@@ -69,10 +69,10 @@ func (s Status) Knows() inspect.Knows {
 }
 
 // Judge fills in Redis and the readiness of a program that only sweeps, called kind in the reason.
-func (s *Status) Judge(kind string, i *connect.Inspector, draining bool) {
+func (s *Status) Judge(kind string, c *connect.Clients, draining bool) {
 	failing, fails := s.Registry.Failing["heartbeat"]
 	never := s.Registry.LastBeat.IsZero()
-	s.Redis = i.Status(!fails && !never)
+	s.Redis = c.Status(!fails && !never)
 	switch {
 	case draining:
 		s.NotReady = "draining: this " + kind + " stops"

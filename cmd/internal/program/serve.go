@@ -53,19 +53,18 @@ type Program struct {
 
 // Core is what every program consists of.
 type Core struct {
-	Clients   *connect.Clients
-	Registry  *partition.Registry
-	Janitor   *partition.Janitor
-	HTTP      *console.HTTP
-	Log       *slog.Logger
-	Metrics   *prometheus.Registry
-	Traces    *tracing.Tracing
-	Files     []reload.Watched // of the program's own settings
-	program   Program
-	inspector *connect.Inspector
-	files     *reload.Files
-	began     time.Time
-	draining  atomic.Bool
+	Clients  *connect.Clients
+	Registry *partition.Registry
+	Janitor  *partition.Janitor
+	HTTP     *console.HTTP
+	Log      *slog.Logger
+	Metrics  *prometheus.Registry
+	Traces   *tracing.Tracing
+	Files    []reload.Watched // of the program's own settings
+	program  Program
+	files    *reload.Files
+	began    time.Time
+	draining atomic.Bool
 }
 
 // Serve returns nil after ctx ended and all has stopped within the grace.
@@ -81,8 +80,11 @@ func (p Program) Serve(ctx context.Context, log *slog.Logger) (err error) {
 	if p.After != nil {
 		defer func() { err = errors.Join(err, p.After(ctx)) }()
 	}
-	if c.inspector, err = connect.Inspect(ctx, c.Clients, log); err != nil {
+	if _, err = c.Clients.Check(ctx); err != nil {
 		return err
+	}
+	for _, warning := range c.Clients.Status(false).Warnings {
+		log.Warn(warning, "server", c.Clients.Server)
 	}
 	if p.Before != nil {
 		if err := p.Before(ctx, c); err != nil {
@@ -158,7 +160,7 @@ func (c *Core) parts() []Part {
 	keeps := c.Registry.Run
 	all := []Part{
 		{"http", c.HTTP.Run, cmp.Or(c.program.HTTPStops, 10)},
-		{"inspector", c.inspector.Run, 4},
+		{"redis", c.Clients.Watch, 4},
 		{"janitor", c.Janitor.Run, 4},
 	}
 	if c.program.Fleet.Partitions == 0 {
@@ -221,7 +223,7 @@ func (c *Core) status() console.Stated {
 		Admin: c.program.Base.AdminToken != "", Files: c.files.Status(),
 		Registry: c.Registry.Status(), Janitor: c.Janitor.Status(),
 	}
-	st.Judge("replica", c.inspector, c.draining.Load())
+	st.Judge("replica", c.Clients, c.draining.Load())
 	if c.program.Status != nil {
 		return c.program.Status(st)
 	}
