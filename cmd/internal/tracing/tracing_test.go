@@ -108,7 +108,8 @@ func TestTheUsualVariablesTurnItOnAndOff(t *testing.T) {
 
 func TestASpanHasItsParentItsAttributesAndItsStatus(t *testing.T) {
 	collector := tracetest.Start(t)
-	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL, "OTEL_RESOURCE_ATTRIBUTES", "deployment=blue")
+	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL, "OTEL_RESOURCE_ATTRIBUTES", "deployment=blue",
+		"OTEL_SERVICE_NAME", "trackers")
 	var log process.Buffer
 	traces := tracing.Start(t.Context(), config(&log))
 	start := traces.StartSpan()
@@ -137,20 +138,10 @@ func TestASpanHasItsParentItsAttributesAndItsStatus(t *testing.T) {
 	require.Equal(t, "no answer", batch.Message)
 	require.False(t, pass.Failed)
 	for name, want := range map[string]string{
-		"service.name": "ingest", "service.version": "v1", "service.instance.id": "ingest-1", "deployment": "blue",
+		"service.name": "trackers", "service.version": "v1", "service.instance.id": "ingest-1", "deployment": "blue",
 	} {
 		require.Equal(t, want, term.Resource[name], name)
 	}
-}
-
-func TestTheServicesNameCanBeSet(t *testing.T) {
-	collector := tracetest.Start(t)
-	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL, "OTEL_SERVICE_NAME", "trackers")
-	traces := tracing.Start(t.Context(), config(new(process.Buffer)))
-	_, end := traces.StartSpan()(t.Context(), "term")
-	end(nil)
-	traces.Close()
-	require.Equal(t, "trackers", collector.Spans()[0].Resource["service.name"])
 }
 
 func TestARequestIsPartOfItsCallersTrace(t *testing.T) {
@@ -172,6 +163,7 @@ func TestARequestIsPartOfItsCallersTrace(t *testing.T) {
 
 	require.Len(t, collector.Spans(), 2)
 	post, fine := collector.Spans("POST /sessions/{id}")[0], collector.Spans("GET /fine")[0]
+	require.Equal(t, "ingest", post.Resource["service.name"])
 	require.True(t, post.Server)
 	require.Equal(t, "0af7651916cd43dd8448eb211c80319c", post.Trace)
 	require.Equal(t, "b7ad6b7169203331", post.Parent)
