@@ -83,14 +83,7 @@ passed. Devices are served and routed meanwhile. It writes to Redis.
 				Meaning: "how long; without it, until rollcall resume"},
 			{Name: "who", Value: cli.Text(&p.Who),
 				Meaning: "who pauses, for those who find it; without it, user and host"}}, f.table()...),
-		Check: func(in *cli.Input) {
-			f.check(in)
-			if arguments(in, 1, 1, "a reason, in quotes, for those who find the sweeping held") {
-				if p.Why = in.Args[0]; p.Why == "" {
-					in.Fault("expected a reason that says something")
-				}
-			}
-		},
+		Check: f.checks(one(&p.Why, "a reason, in quotes, for those who find the sweeping held")),
 		Run: func(ctx context.Context, stdout, stderr io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()

@@ -15,28 +15,26 @@ func doctor() *cli.Command {
 	var f fleet
 	var expect int
 	var all bool
-	return &cli.Command{
+	return f.asked(cli.Command{
 		Name: "rollcall doctor",
 		About: `rollcall doctor looks whether this Redis is fit and the fleet is sound, and says of each
 finding what to do, the worst first. It changes nothing, and can be asked before there
 is a fleet. Rights are those of the user in REDIS_URL: give the replicas' own.
 
   rollcall doctor --expect 3`,
-		Settings: append([]cli.Setting{
+		Settings: []cli.Setting{
 			{Name: "expect", Default: "0", Value: cli.Number(&expect, 0, 100_000),
 				Meaning: "how many replicas are to live: fewer are wrong; 0: not known"},
 			{Name: "all", Default: "false", Switch: true, Value: cli.Bool(&all), Meaning: "show also what is well"},
-		}, f.table()...),
-		Check: f.check,
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			d, err := r.Doctor(ctx, expect)
-			if err != nil {
-				return err
-			}
-			return f.reply(w, d, !d.OK, func() error { return showDiagnosis(w, d, all) })
-		}),
+		},
 		Notes: exitsNo + " That is: something is wrong.",
-	}
+	}, func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+		d, err := r.Doctor(ctx, expect)
+		if err != nil {
+			return err
+		}
+		return f.reply(w, d, !d.OK, func() error { return showDiagnosis(w, d, all) })
+	})
 }
 
 var colourOf = map[inspect.Level]string{inspect.OK: green, inspect.Warning: yellow, inspect.Wrong: red}

@@ -12,39 +12,32 @@ import (
 func find() *cli.Command {
 	var f fleet
 	var imei string
-	return &cli.Command{
+	return f.asked(cli.Command{
 		Name: "rollcall find",
 		About: `rollcall find shows which instance holds a device, whether that instance lives, since
 when it runs, and what was last wrong with what the device sent.
 
   rollcall find 356307040000076`,
 		Arguments: "IMEI", Mixed: true,
-		Settings: f.table(),
-		Check: func(in *cli.Input) {
-			f.check(in)
-			if arguments(in, 1, 1, "an IMEI") {
-				imei = in.Args[0]
-			}
-		},
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			s, err := r.Status(ctx)
-			if err != nil {
-				return err
-			}
-			found, err := r.Find(ctx, s, imei)
-			if err != nil {
-				return err
-			}
-			return f.reply(w, found, found.Owner == "", func() error {
-				err := line(w, "%s", found.Sentence)
-				if err == nil && found.Fault != nil {
-					err = showFault(w, *found.Fault)
-				}
-				return err
-			})
-		}),
+		Check: one(&imei, "an IMEI"),
 		Notes: exitsNo + " That is: nobody holds it.",
-	}
+	}, func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+		s, err := r.Status(ctx)
+		if err != nil {
+			return err
+		}
+		found, err := r.Find(ctx, s, imei)
+		if err != nil {
+			return err
+		}
+		return f.reply(w, found, found.Owner == "", func() error {
+			err := line(w, "%s", found.Sentence)
+			if err == nil && found.Fault != nil {
+				err = showFault(w, *found.Fault)
+			}
+			return err
+		})
+	})
 }
 
 func showFault(w io.Writer, f inspect.Fault) error {
@@ -58,33 +51,26 @@ func showFault(w io.Writer, f inspect.Fault) error {
 func why() *cli.Command {
 	var f fleet
 	var id string
-	return &cli.Command{
+	return f.asked(cli.Command{
 		Name: "rollcall why",
 		About: `rollcall why says in a sentence why the entry of a device, or a key that a rule sweeps, is
 gone or still here, and shows the records of the eviction log that name it.
 
   rollcall why cart:bob --prefix '{cleanup}:'`,
 		Arguments: "IMEI|KEY", Mixed: true,
-		Settings: f.table(),
-		Check: func(in *cli.Input) {
-			f.check(in)
-			if arguments(in, 1, 1, "an IMEI or a key") {
-				id = in.Args[0]
-			}
-		},
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			s, err := r.Status(ctx)
-			if err != nil {
-				return err
-			}
-			answer, err := r.Why(ctx, s, id)
-			if err != nil {
-				return err
-			}
-			return f.reply(w, answer, answer.Verdict == inspect.Unknown, func() error { return showWhy(w, answer) })
-		}),
+		Check: one(&id, "an IMEI or a key"),
 		Notes: exitsNo + " That is: nobody knows.",
-	}
+	}, func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+		s, err := r.Status(ctx)
+		if err != nil {
+			return err
+		}
+		answer, err := r.Why(ctx, s, id)
+		if err != nil {
+			return err
+		}
+		return f.reply(w, answer, answer.Verdict == inspect.Unknown, func() error { return showWhy(w, answer) })
+	})
 }
 
 func showWhy(w io.Writer, a inspect.Why) error {

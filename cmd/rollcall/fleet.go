@@ -76,12 +76,33 @@ func (f *fleet) check(in *cli.Input) {
 	}
 }
 
-func arguments(in *cli.Input, least, most int, expected string) bool {
-	if n := len(in.Args); n < least || n > most {
-		in.Fault("expected %s, got %d arguments", expected, n)
-		return false
+// one returns a check that stores the only argument.
+func one(to *string, expected string) func(in *cli.Input) {
+	return func(in *cli.Input) {
+		if n := len(in.Args); n != 1 || in.Args[0] == "" {
+			in.Fault("expected %s, got %d arguments, or an empty one", expected, n)
+			return
+		}
+		*to = in.Args[0]
 	}
-	return true
+}
+
+// asked completes a verb that asks Redis.
+func (f *fleet) asked(c cli.Command, do asking) *cli.Command {
+	c.Settings = append(c.Settings, f.table()...)
+	c.Check = f.checks(c.Check)
+	c.Run = f.ask(do)
+	return &c
+}
+
+// checks returns a check of the fleet's settings, and more.
+func (f *fleet) checks(more func(in *cli.Input)) func(in *cli.Input) {
+	return func(in *cli.Input) {
+		f.check(in)
+		if more != nil {
+			more(in)
+		}
+	}
 }
 
 // missing warns of another prefix than the fleet's.
@@ -92,7 +113,9 @@ func (f *fleet) missing(ctx context.Context, r *inspect.Reader, stderr io.Writer
 	}
 }
 
-func (f *fleet) ask(do func(ctx context.Context, r *inspect.Reader, w io.Writer) error) cli.Run {
+type asking = func(ctx context.Context, r *inspect.Reader, w io.Writer) error
+
+func (f *fleet) ask(do asking) cli.Run {
 	return func(ctx context.Context, stdout, stderr io.Writer) error {
 		f.stderr = stderr
 		clients, err := connect.Once(ctx, &f.base.Redis, controlDeadline)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/internal/guard"
+	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -53,11 +56,14 @@ func golden(t *testing.T, name, text string) {
 
 // world is a Redis with a fleet's keys, and the tool that looks at it.
 type world struct {
-	t       *testing.T
-	client  *redis.Client
-	options *redis.Options
-	keys    guard.Layout
-	environ []string
+	t          *testing.T
+	client     redis.UniversalClient
+	options    *redis.Options
+	cluster    *redistest.Cluster // nil: options name a single server
+	keys       guard.Layout
+	environ    []string
+	partitions int           // 0: one
+	interval   time.Duration // 0: half a second
 }
 
 func newWorld(t *testing.T, w redistest.World) *world {
@@ -109,18 +115,22 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // replica is one in this process.
 type replica struct {
-	reg  *registry.Registry
-	jan  *janitor.Janitor
+	reg  *partition.Registry
+	jan  *partition.Janitor
 	stop func()
 }
 
 const (
 	interval = 500 * time.Millisecond
-	ttl      = 3 * time.Second
+	ttl      = 6 * interval
 )
 
 // clients are those of a replica.
-func (w *world) clients() (data, control *redis.Client) {
+func (w *world) clients() (data, control redis.UniversalClient) {
+	if w.cluster != nil {
+		return redis.NewClusterClient(lease.ClusterOptions(w.cluster.Options())),
+			redis.NewClusterClient(lease.ClusterOptions(w.cluster.Options()))
+	}
 	fast := *w.options
 	fast.DialTimeout, fast.ReadTimeout = interval*4/5, interval*4/5
 	fast.WriteTimeout, fast.PoolTimeout = interval*4/5, interval*4/5
@@ -133,32 +143,28 @@ func (w *world) replica(id string, sweeps ...janitor.Sweeper) *replica {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	data, control := w.clients()
-	reg, err := registry.New(registry.Config{
+	beat := cmp.Or(w.interval, interval)
+	reg, err := partition.NewRegistry(registry.Config{
 		Client: data, Control: control, Instance: id, Layout: w.keys, Logger: quiet,
-		HeartbeatInterval: interval, HeartbeatTTL: ttl, Drain: interval / 10,
-	})
+		HeartbeatInterval: beat, HeartbeatTTL: 6 * beat, Drain: interval / 10,
+	}, max(1, w.partitions))
 	require.NoError(t, err)
-	jan, err := janitor.New(janitor.Config{
-		Client: data, Control: control, Registry: reg, Logger: quiet,
+	jan, err := partition.NewJanitor(janitor.Config{
+		Client: data, Control: control, Logger: quiet,
 		Interval: time.Second, LeaseTTL: 3 * time.Second, Sweeps: sweeps,
-	})
+	}, reg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	g := pool.New().WithContext(ctx).WithCancelOnError()
 	g.Go(reg.Run)
 	g.Go(jan.Run)
-	r := &replica{reg: reg, jan: jan}
-	stopped := false
-	r.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	r := &replica{reg: reg, jan: jan, stop: sync.OnceFunc(func() {
 		cancel()
-		require.NoError(t, g.Wait())
-		_ = data.Close()
-		_ = control.Close()
-	}
+		if err := g.Wait(); w.cluster == nil { // a test may have killed a node
+			require.NoError(t, err)
+		}
+		_, _ = data.Close(), control.Close()
+	})}
 	t.Cleanup(r.stop)
 	<-reg.Started()
 	return r

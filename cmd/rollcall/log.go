@@ -20,7 +20,7 @@ func log() *cli.Command {
 		since  moment
 		follow bool
 	)
-	rows := append([]cli.Setting{
+	rows := []cli.Setting{
 		{Name: "owner", Value: cli.Text(&filter.Owner),
 			Meaning: "only what this instance left"},
 		{Name: "sweep", Value: cli.Text(&filter.Sweep),
@@ -31,28 +31,26 @@ func log() *cli.Command {
 			Meaning: "go on with what is evicted from now on, until interrupted"},
 		{Name: "since", Value: since.parse,
 			Meaning: "only what was evicted since then: a duration, or a time in RFC 3339"},
-	}, f.table()...)
-	return &cli.Command{
+	}
+	return f.asked(cli.Command{
 		Name: "rollcall log",
 		About: `rollcall log shows the eviction log, the oldest record first: when which leader evicted how
 many entries of which dead owner. In JSON there is one record a line, with what went.
 
   rollcall log --owner ingest-7 --since 1h`,
 		Settings: rows,
-		Check:    f.check,
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			filter.Since = since.before(time.Now())
-			if !follow {
-				records, err := r.Log(ctx, filter)
-				if err != nil && !inspect.Partial(err) {
-					return err
-				}
-				return cmp.Or(f.showLog(w, records, true), err)
+		Notes:    exits,
+	}, func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+		filter.Since = since.before(time.Now())
+		if !follow {
+			records, err := r.Log(ctx, filter)
+			if err != nil && !inspect.Partial(err) {
+				return err
 			}
-			return f.follow(ctx, r, w, filter)
-		}),
-		Notes: exits,
-	}
+			return cmp.Or(f.showLog(w, records, true), err)
+		}
+		return f.follow(ctx, r, w, filter)
+	})
 }
 
 const followEvery = time.Second

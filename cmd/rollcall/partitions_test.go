@@ -4,27 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/guard"
-	"github.com/rollcall-redis/rollcall/internal/partition"
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/janitor"
-	"github.com/rollcall-redis/rollcall/lease"
-	"github.com/rollcall-redis/rollcall/registry"
 )
 
 const (
@@ -35,55 +28,27 @@ const (
 // divided4 is a fleet of replicas in this process, with four partitions on a Redis Cluster.
 type divided4 struct {
 	*world
-	cluster *redis.ClusterClient
-	layout  guard.Layout
-	stop    map[string]func()
-	masters *redistest.Cluster
+	layout guard.Layout
+	stop   map[string]func()
 }
 
 func newDivided(t *testing.T, ids ...string) *divided4 {
 	t.Helper()
 	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
-	d := &divided4{
-		world:   &world{t: t, environ: []string{"REDIS_URL=redis://" + c.Nodes[2].Addr()}},
-		cluster: c.Client(), layout: guard.Layout{Prefix: "{rollcall}:"}, stop: map[string]func(){}, masters: c,
-	}
+	layout := guard.Layout{Prefix: "{rollcall}:"}
+	d := &divided4{&world{
+		t: t, client: c.Client(), cluster: c, keys: layout, partitions: partitions, interval: time.Second,
+		environ: []string{"REDIS_URL=redis://" + c.Nodes[2].Addr()},
+	}, layout, map[string]func(){}}
 	for _, id := range ids {
-		d.start(c, id)
+		r := d.replica(id)
+		d.stop[id] = r.stop
+		for i := range 8 {
+			d.holds(r, d.device(id, i))
+		}
 	}
+	d.keys = guard.Layout{} // the tool finds the prefix
 	return d
-}
-
-// start starts a replica with one device of its own.
-func (d *divided4) start(c *redistest.Cluster, id string) {
-	d.t.Helper()
-	data := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
-	control := redis.NewClusterClient(lease.ClusterOptions(c.Options()))
-	log := slog.New(slog.DiscardHandler)
-	reg, err := partition.NewRegistry(registry.Config{
-		Client: data, Control: control, Instance: id, Unique: true, Layout: d.layout,
-		HeartbeatInterval: time.Second, HeartbeatTTL: 6 * time.Second, Drain: 50 * time.Millisecond, Logger: log,
-	}, partitions)
-	require.NoError(d.t, err)
-	jan, err := partition.NewJanitor(janitor.Config{
-		Client: data, Control: control, Interval: time.Second, LeaseTTL: 3 * time.Second, Logger: log,
-	}, reg)
-	require.NoError(d.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	var work sync.WaitGroup
-	work.Go(func() { _ = reg.Run(ctx) })
-	work.Go(func() { _ = jan.Run(ctx) })
-	d.stop[id] = sync.OnceFunc(func() {
-		cancel()
-		work.Wait()
-		_, _ = data.Close(), control.Close()
-	})
-	d.t.Cleanup(d.stop[id])
-	for i := range 8 {
-		within, end := context.WithTimeout(d.t.Context(), patience)
-		require.NoError(d.t, reg.Register(d.device(id, i), nobody).Wait(within))
-		end()
-	}
 }
 
 // device is the i-th device of a replica.
@@ -164,16 +129,16 @@ func TestWhereAMasterIsGoneTheRestIsToldMemberByMember(t *testing.T) {
 			t.Parallel()
 			d := newDivided(t, "one", "two")
 			d.ask(0, "wait", "--leader")
-			gone := d.masters.Owner(key(d.layout))
+			gone := d.world.cluster.Owner(key(d.layout))
 			var lost []int
 			for k := range partitions {
-				if d.masters.Owner(d.layout.Partition(k, partitions).Witness()) == gone {
+				if d.world.cluster.Owner(d.layout.Partition(k, partitions).Witness()) == gone {
 					lost = append(lost, k)
 				}
 			}
 			require.NotEmpty(t, lost)
-			i := slices.IndexFunc(d.masters.Nodes, func(n *redistest.Server) bool { return n != gone })
-			d.environ = []string{"REDIS_URL=redis://" + d.masters.Nodes[i].Addr()}
+			i := slices.IndexFunc(d.world.cluster.Nodes, func(n *redistest.Server) bool { return n != gone })
+			d.environ = []string{"REDIS_URL=redis://" + d.world.cluster.Nodes[i].Addr()}
 			gone.Kill()
 
 			s := d.status()
@@ -239,7 +204,7 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	ctx := t.Context()
 	// A device of a dead owner: found and told in its partition, by the record of its eviction too.
 	key := d.part(device)
-	require.NoError(t, d.cluster.HSet(ctx, key.Registry(), device, "gone").Err())
+	d.redis("HSET", key.Registry(), device, "gone")
 	d.tells(expected{"wait --gone gone", 0, "nothing is left of gone"})
 	why := d.ask(0, "why", device, "--json")
 	require.Contains(t, why, `"verdict": "evicted"`)
@@ -257,9 +222,9 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	// One that beats in all partitions but one.
 	for k := range partitions {
 		l := d.layout.Partition(k, partitions)
-		require.NoError(t, d.cluster.SAdd(ctx, l.Roster(), "two").Err())
+		d.redis("SADD", l.Roster(), "two")
 		if k != 2 {
-			require.NoError(t, d.cluster.Set(ctx, l.Heartbeat("two"), "1/x", time.Hour).Err())
+			d.redis("SET", l.Heartbeat("two"), "1/x", "EX", 3600)
 		}
 	}
 	s = d.status()
@@ -274,12 +239,12 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 	require.Subset(t, names, []string{"leader", "heartbeats:partly"})
 
 	// A Watch, which reads again and again, says the same.
-	w := inspect.New(d.cluster, d.layout).Watch()
+	w := inspect.New(d.client, d.layout).Watch()
 	again, err := w.Status(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []int{2}, two(again).SilentIn)
 	require.NotEmpty(t, w.Timeline())
-	require.NoError(t, d.cluster.Set(ctx, d.layout.Partition(2, partitions).Heartbeat("two"), "1/x", time.Hour).Err())
+	d.redis("SET", d.layout.Partition(2, partitions).Heartbeat("two"), "1/x", "EX", 3600)
 	again, err = w.Status(ctx)
 	require.NoError(t, err)
 	require.True(t, two(again).Alive)
@@ -318,34 +283,24 @@ func TestEachLeaderThatIsNamedSweepsItsPartitions(t *testing.T) {
 		return answer(`{}`, evicted)
 	}
 	w := &world{t: t, environ: []string{"ADMIN_TOKEN=0123456789abcdef"}}
-	sweep := func(urls ...string) (int, string) {
-		code, stdout, stderr := w.runPlainly("sweep", "--json", "--http", strings.Join(urls, ","))
-		return code, stdout + stderr
-	}
 	away := "http://127.0.0.1:1"
-	code, said := sweep(replica(true, 3), replica(true, -1), replica(true, 4))
-	require.Zero(t, code, said)
-	require.Contains(t, said, `"evicted": 7`)
-	code, said = sweep(replica(true, 3), away)
-	require.Equal(t, 1, code, "not all partitions were swept")
-	require.Contains(t, said, `"evicted": 3`)
-	code, said = sweep(replica(true, -1))
-	require.Equal(t, 1, code)
-	require.Contains(t, said, "it does not lead")
-	code, said = sweep(away, replica(false, 3), replica(false, 4))
-	require.Zero(t, code, said)
-	require.Contains(t, said, `"evicted": 3`)
-	code, said = sweep(replica(true, 3), replica(true, lost))
-	require.Equal(t, 1, code)
-	require.Contains(t, said, `"evicted": 3`)
-
-	// One that sweeps, and then does not say whether it is alone.
-	code, said = sweep(answer("", 3), replica(true, 4))
-	require.Zero(t, code, said)
-	require.Contains(t, said, `"evicted": 7`)
-	code, said = sweep(answer("", 3), replica(false, -1))
-	require.Zero(t, code, said)
-	require.Contains(t, said, `"evicted": 3`)
+	for name, c := range map[string]struct {
+		urls []string
+		code int
+		says string
+	}{
+		"each leader":                 {[]string{replica(true, 3), replica(true, -1), replica(true, 4)}, 0, `"evicted": 7`},
+		"not all partitions":          {[]string{replica(true, 3), away}, 1, `"evicted": 3`},
+		"nobody leads":                {[]string{replica(true, -1)}, 1, "it does not lead"},
+		"the one leader":              {[]string{away, replica(false, 3), replica(false, 4)}, 0, `"evicted": 3`},
+		"one is cut off as it sweeps": {[]string{replica(true, 3), replica(true, lost)}, 1, `"evicted": 3`},
+		"one that does not say more":  {[]string{answer("", 3), replica(true, 4)}, 0, `"evicted": 7`},
+		"nor whether it is alone":     {[]string{answer("", 3), replica(false, -1)}, 0, `"evicted": 3`},
+	} {
+		code, stdout, stderr := w.runPlainly("sweep", "--json", "--http", strings.Join(c.urls, ","))
+		require.Equal(t, c.code, code, "%s: %s%s", name, stdout, stderr)
+		require.Contains(t, stdout+stderr, c.says, name)
+	}
 }
 
 func TestAPauseByANodeThatStandsStillIsAnError(t *testing.T) {

@@ -14,22 +14,19 @@ import (
 
 func verify() *cli.Command {
 	var f fleet
-	return &cli.Command{
+	return f.asked(cli.Command{
 		Name: "rollcall verify",
 		About: `rollcall verify reads the whole registry and every index, and counts by owner the entries
 whose owner is dead, the entries that the index lacks, and the other way round. It
 changes nothing. A fleet goes on meanwhile: a few may be counted that just changed.`,
-		Settings: f.table(),
-		Check:    f.check,
-		Run: f.ask(func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
-			v, err := r.Verify(ctx)
-			if err != nil && !inspect.Partial(err) {
-				return err
-			}
-			return cmp.Or(f.reply(w, v, false, func() error { return showVerification(w, v) }), err)
-		}),
 		Notes: exits,
-	}
+	}, func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+		v, err := r.Verify(ctx)
+		if err != nil && !inspect.Partial(err) {
+			return err
+		}
+		return cmp.Or(f.reply(w, v, false, func() error { return showVerification(w, v) }), err)
+	})
 }
 
 func showVerification(w io.Writer, v inspect.Verification) error {
