@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/console"
 	"github.com/rollcall-redis/rollcall/cmd/internal/programtest"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -108,6 +110,19 @@ func says(t testing.TB, args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = run(t.Context(), args, &out, &err)
 	return code, out.String(), err.String()
+}
+
+// tells runs the commands of a script; $ON is the server, with the rules of the tests.
+func tells(t testing.TB, script string, server *redistest.Server) {
+	t.Helper()
+	flags := ""
+	if server != nil {
+		flags = strings.Join(on(t, server), " ")
+	}
+	calltest.Tells(t, func(args ...string) (int, string) {
+		code, out, said := says(t, args...)
+		return code, out + said
+	}, script, "$ON", flags)
 }
 
 // running is a run of the program within this process.

@@ -20,9 +20,7 @@ func TestPacksAreListedAndPrinted(t *testing.T) {
 		code, printed, _ := says(t, "rules", name)
 		require.Equal(t, []any{cli.ExitOK, string(text)}, []any{code, printed})
 	}
-	code, _, said := says(t, "rules", "nosuch")
-	require.Equal(t, cli.ExitUsage, code)
-	require.Contains(t, said, `no pack "nosuch"; there are bee-queue, bullmq, `)
+	tells(t, `2 rules nosuch ~ no pack "nosuch"; there are bee-queue, bullmq,`, nil)
 }
 
 func TestPacksRunBesideFilesAndOneAnother(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -48,23 +49,30 @@ func serving(
 	for _, f := range change {
 		f(s.status)
 	}
-	var err error
-	s.HTTP, err = ListenHTTP(t.Context(), HTTPConfig{
+	s.HTTP, _ = listening(t, HTTPConfig{
 		Addr: "127.0.0.1:0", Program: "bench", Client: client, Layout: keys,
 		Status: func() Stated { return *s.status }, Page: ownPage, Janitor: &fake{},
 		Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	})
-	require.NoError(t, err)
 	s.base = "http://" + s.Addr()
-	ctx, stop := context.WithCancel(t.Context())
+	return s
+}
+
+// listening serves until stop, or until the test ends.
+func listening(t *testing.T, cfg HTTPConfig) (s *HTTP, stop func()) {
+	t.Helper()
+	s, err := ListenHTTP(t.Context(), cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		require.NoError(t, <-ended)
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return s
+	t.Cleanup(stop)
+	return s, stop
 }
 
 // lives writes what an instance that lives has in Redis.
@@ -86,18 +94,17 @@ func (s *served) get(t *testing.T, path string, to any) int {
 	return res.StatusCode
 }
 
-// tells requires an answer with these texts.
-func (s *served) tells(t *testing.T, path string, code int, texts ...string) {
+// tells asks for the paths of a script.
+func (s *served) tells(t *testing.T, script string, words ...string) {
 	t.Helper()
-	res, err := http.Get(s.base + path)
-	require.NoError(t, err)
-	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	require.Equal(t, code, res.StatusCode, "%s: %s", path, body)
-	for _, want := range texts {
-		require.Contains(t, text(string(body)), want, path)
-	}
+	calltest.Tells(t, func(args ...string) (int, string) {
+		res, err := http.Get(s.base + args[0])
+		require.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return res.StatusCode, text(string(body))
+	}, script, words...)
 }
 
 // until waits for a condition.
@@ -106,22 +113,37 @@ func until(t *testing.T, ok func() bool, what ...any) {
 	waittest.Until(t, 10*time.Millisecond, ok, what...)
 }
 
-func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
+func TestEachReplicaShowsWhatAllOfThemKnowOfThemselves(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		keys := guard.Layout{Prefix: w.Prefix}
-		one, two := serving(t, w.Client, keys, "one"), serving(t, w.Client, keys, "two")
-		one.lives(t, "one")
-		one.lives(t, "two")
-		one.lives(t, "three") // says nothing of itself
-		until(t, func() bool {
-			n, err := w.Client.Exists(t.Context(), keys.About("one"), keys.About("two")).Result()
-			return err == nil && n == 2
+		keys, now := guard.Layout{Prefix: w.Prefix}, time.Now()
+		one := serving(t, w.Client, keys, "one", func(s *stated) {
+			s.Janitor.Leading = true
+			s.Janitor.Sweeps = []janitor.Report{{Sweep: "registry", Outcome: janitor.Done, Scanned: 7}}
+			s.Janitor.Passes = []janitor.Progress{
+				{Sweep: "registry", Started: now.Add(-time.Minute), Scanned: 10, Total: 40},
+				{Sweep: "owners", Started: now.Add(time.Minute)}, // has just begun
+			}
 		})
+		two := serving(t, w.Client, keys, "two", func(s *stated) {
+			s.Registry.Failing = map[string]string{"heartbeat": "NOPERM this user has no permissions"}
+			s.Files = []reload.Status{{Setting: "REDIS_PASSWORD_FILE", Error: "the file is empty"}}
+		})
+		for _, id := range []string{"one", "two", "three"} { // three says nothing of itself
+			one.lives(t, id)
+		}
+		require.NoError(t, w.Client.Set(t.Context(), keys.Lease(), "one/x", time.Minute).Err())
 		for _, s := range []*served{one, two} {
 			var got fleetStatus
-			require.Equal(t, 200, s.get(t, "/api/v1/fleet", &got))
+			until(t, func() bool {
+				got = fleetStatus{}
+				require.Equal(t, 200, s.get(t, "/api/v1/fleet", &got))
+				return len(got.UnderWay) == 1 && got.Instances[2].Version != ""
+			})
 			require.Equal(t, self{Instance: s.status.Instance, Program: "bench", Version: "v1.2.3",
 				Address: s.Addr()}, got.Replica)
+			require.Equal(t, 40, got.UnderWay[0].Total)
+			require.Len(t, got.Passes, 1)
+			require.Equal(t, one.Addr(), got.Leader.Address)
 			require.Len(t, got.Instances, 3)
 			for i, want := range []struct{ id, version, address string }{
 				{"one", "v1.2.3", one.Addr()}, {"three", "", ""}, {"two", "v1.2.3", two.Addr()},
@@ -134,7 +156,15 @@ func TestEveryReplicaShowsTheWholeFleetWithVersionsAndAddresses(t *testing.T) {
 			}
 			require.Equal(t, "2s", got.Instances[0].Interval)
 			require.Equal(t, "6s", got.Instances[0].TTL)
+			shown := ""
+			for _, f := range got.Problems {
+				shown += f.Text() + "\n"
+			}
+			require.Contains(t, shown, "two: heartbeat fails: Redis' user lacks a right (NOPERM this user has no permissions). "+
+				"rollcall doctor, with that user, names each that is missing.")
+			require.Contains(t, shown, "two: the file of REDIS_PASSWORD_FILE cannot be used: the file is empty. ")
 		}
+		one.tells(t, `200 /page/instance?id=two ~ Now alive .*What it holds No entry names it\.`)
 	})
 }
 
@@ -194,33 +224,5 @@ func TestTheLeaderWritesHowLargeTheFleetIsAndThatItShrankIsFound(t *testing.T) {
 		}
 		require.Contains(t, says["entries:fell"], "The registry fell from 60 to 0 entries within the last 10m")
 		require.Equal(t, "1 of the 2 replicas of the last hour live.", says["replicas"])
-	})
-}
-
-func TestAReplicaShowsWhatAllOfThemKnowOfThemselves(t *testing.T) {
-	redistest.OnReal(t, func(t *testing.T, w redistest.World) {
-		keys := guard.Layout{Prefix: w.Prefix}
-		one := serving(t, w.Client, keys, "one")
-		two := serving(t, w.Client, keys, "two", func(s *stated) {
-			s.Registry.Failing = map[string]string{"heartbeat": "NOPERM this user has no permissions"}
-			s.Files = []reload.Status{{Setting: "REDIS_PASSWORD_FILE", Error: "the file is empty"}}
-		})
-		two.lives(t, "one")
-		two.lives(t, "two")
-		var shown string
-		until(t, func() bool {
-			var got fleetStatus
-			require.Equal(t, 200, one.get(t, "/api/v1/fleet", &got))
-			shown = ""
-			for _, f := range got.Problems {
-				shown += f.Text() + "\n"
-			}
-			return strings.Contains(shown, "two: ")
-		})
-		require.Contains(t, shown, "two: heartbeat fails: Redis' user lacks a right (NOPERM this user has no permissions). "+
-			"rollcall doctor, with that user, names each that is missing.")
-		require.Contains(t, shown, "two: the file of REDIS_PASSWORD_FILE cannot be used: the file is empty. ")
-
-		one.tells(t, "/page/instance?id=two", 200, "What it holds No entry names it.", "Now alive")
 	})
 }

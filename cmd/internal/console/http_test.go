@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
@@ -116,6 +116,15 @@ func (b *bench) post(t *testing.T, target string, change ...func(*http.Request))
 	return b.do(t, "POST", target, "", "", change...)
 }
 
+// tells makes the requests of a script.
+func (b *bench) tells(t *testing.T, script string, words ...string) {
+	t.Helper()
+	calltest.Tells(t, func(args ...string) (int, string) {
+		code, body := b.do(t, args[0], args[1], "", "")
+		return code, strings.TrimSpace(text(body))
+	}, script, words...)
+}
+
 // shows returns a page that is there.
 func (b *bench) shows(t *testing.T, target string) string {
 	t.Helper()
@@ -134,28 +143,17 @@ func TestARequestIsAnswered(t *testing.T) {
 	})
 	starts := setup(t)
 	starts.status.Status = Status{NotReady: "draining"}
-	for _, tt := range []struct {
-		of             *bench
-		method, target string
-		code           int
-		says           string
-	}{
-		{starts, "GET", "/healthz", 200, "ok\n"}, // health says nothing of Redis
-		{b, "GET", "/readyz", 200, "ready\n"},
-		{starts, "GET", "/readyz", 503, "draining\n"},
-		{b, "GET", "/metrics", 200, "a_gauge 3"},
-		{b, "GET", "/api/v1/stats", 200, `"removed": 3`},
-		{b, "POST", "/api/v1/stats", 404, `"error"`},
-		{b, "GET", "/nope", 404, `{
-  "error": "no such page: /nope"
-}`},
-		{b, "GET", "/api/v1/sweep", 405, `"error"`},
-		{b, "GET", "/", 200, "this replica leads"}, // without a part of the program's
-	} {
-		code, body := tt.of.do(t, tt.method, tt.target, "", "")
-		require.Equal(t, tt.code, code, tt.target)
-		require.Contains(t, body, tt.says, tt.target)
-	}
+	starts.tells(t, `
+		200 GET /healthz ~ ^ok$
+		503 GET /readyz ~ ^draining$`)
+	b.tells(t, `
+		200 GET /readyz ~ ^ready$
+		200 GET /metrics ~ a_gauge 3
+		200 GET /api/v1/stats ~ "removed": 3
+		404 POST /api/v1/stats ~ "error"
+		404 GET /nope ~ "error": "no such page: /nope"
+		405 GET /api/v1/sweep ~ "error"
+		200 GET / ~ this replica leads`) // without a part of the program's
 	require.Empty(t, b.janitor.swept)
 	var got map[string]any
 	require.NoError(t, json.Unmarshal([]byte(b.shows(t, "/api/v1/status")), &got))
@@ -322,24 +320,9 @@ func TestErrorsOfTheJanitorHaveTheirStatus(t *testing.T) {
 	require.JSONEq(t, `{"error": "redis is away"}`, body)
 }
 
-func TestServingEndsWithItsContext(t *testing.T) {
+func TestAListenerThatFailsEndsTheServing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	server, err := ListenHTTP(ctx, HTTPConfig{Addr: "127.0.0.1:0", Status: b.cfg.Status, Metrics: b.cfg.Metrics, Logger: b.cfg.Logger})
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Run(ctx) }()
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://" + server.Addr() + "/healthz")
-	require.NoError(t, err)
-	_, err = io.Copy(io.Discard, resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	cancel()
-	require.NoError(t, <-served)
-
 	broken, err := ListenHTTP(t.Context(), HTTPConfig{Addr: "127.0.0.1:0", Metrics: b.cfg.Metrics, Logger: b.cfg.Logger})
 	require.NoError(t, err)
 	broken.Close()

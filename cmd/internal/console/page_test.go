@@ -43,17 +43,16 @@ func TestThePageShowsTheFleetWithoutScripts(t *testing.T) {
 	f.lives(t, "ingest-2")
 	require.NoError(t, f.client.SAdd(ctx, f.keys.Roster(), "ingest-7").Err())
 	require.NoError(t, f.client.HSet(ctx, f.keys.Registry(), "356307040000018", "ingest-7").Err())
+	b.tells(t, `
+		200 GET / ~ Rollcall bench seen from ingest-1
+		200 GET / ~ 3 things need a look
+		200 GET / ~ Nobody leads, so nothing dead is swept\.
+		200 GET / ~ Nobody has listened to this Redis yet, so nothing is swept\.
+		200 GET / ~ ingest-7 is silent; 1 entry is still in its name\. What is left stays until sweeping goes on
+		200 GET / ~ 2 live, 1 silent
+		200 GET / ~ 1 entry
+		200 GET / ~ reloaded every 5 s`)
 	body := b.shows(t, "/")
-	shown := text(body)
-	for _, want := range []string{
-		"Rollcall bench seen from ingest-1", "3 things need a look",
-		"Nobody leads, so nothing dead is swept.",
-		"Nobody has listened to this Redis yet, so nothing is swept.",
-		"ingest-7 is silent; 1 entry is still in its name. What is left stays until sweeping goes on",
-		"2 live, 1 silent", "1 entry", "reloaded every 5 s",
-	} {
-		require.Contains(t, shown, want)
-	}
 	require.Contains(t, body, `<noscript><meta http-equiv="refresh" content="5"></noscript>`)
 	require.Contains(t, body, `href="docs/runbook.md#rollcallnobodyleads"`)
 	require.Less(t, strings.Index(body, `data-id="ingest-7"`), strings.Index(body, `data-id="ingest-1"`),
@@ -65,8 +64,8 @@ func TestTheSearchWorksWithoutScripts(t *testing.T) {
 	b, f := fleetPage(t)
 	f.lives(t, "ingest-1")
 	require.NoError(t, f.client.HSet(t.Context(), f.keys.Registry(), "356307040000018", "ingest-1").Err())
+	b.tells(t, `200 GET /?key=356307040000018 ~ kept: its owner ingest-1`)
 	body := b.shows(t, "/?key=356307040000018")
-	require.Contains(t, text(body), "kept: its owner ingest-1")
 	require.NotContains(t, body, "http-equiv", "an answer must not go while it is read")
 	body = b.shows(t, "/?key=<script>alert(1)</script>")
 	require.Contains(t, body, `value="&lt;script&gt;alert(1)&lt;/script&gt;"`)
@@ -77,11 +76,12 @@ func TestWithoutRedisThePageSaysSoAndWhatThisReplicaKnows(t *testing.T) {
 	t.Parallel()
 	b, f := fleetPage(t)
 	require.NoError(t, f.client.Close())
+	b.tells(t, `
+		200 GET / ~ The state of the fleet is not known
+		200 GET / ~ Redis cannot be asked:
+		200 GET / ~ 12,345 of ingest-1
+		200 GET / ~ What happened the last hour, UTC Not known: Redis does not answer`)
 	body := b.shows(t, "/")
-	require.Contains(t, text(body), "The state of the fleet is not known")
-	require.Contains(t, text(body), "Redis cannot be asked: ")
-	require.Contains(t, text(body), "12,345 of ingest-1")
-	require.Contains(t, text(body), "What happened the last hour, UTC Not known: Redis does not answer")
 	require.NotContains(t, text(body), "Nothing happened")
 }
 
@@ -267,11 +267,14 @@ func TestThePageOfAThousandInstancesIsMadeQuickly(t *testing.T) {
 	require.Contains(t, text(body), "50 of 1,000 instances Show all 1,000")
 	body = b.shows(t, "/?all=1")
 	require.Equal(t, 1000, strings.Count(body, "<meter"))
+	b.tells(t, `200 GET /?match=INGEST-77 ~ 11 of 1,000 instances`)
 	body = b.shows(t, "/?match=INGEST-77")
 	require.Equal(t, 11, strings.Count(body, "<meter"), "77 and 770 to 779")
-	require.Contains(t, text(body), "11 of 1,000 instances")
 	body = b.shows(t, "/?odd=on")
 	require.Zero(t, strings.Count(body, "<meter"))
+	v := pageView{Fleet: &inspect.Status{Instances: make([]inspect.Instance, 2*mostAll)}, Look: look{All: true}}
+	require.Len(t, v.List().Rows, mostAll)
+	require.Contains(t, v.List().Shown, "1,000 of 2,000")
 }
 
 func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
@@ -290,31 +293,19 @@ func TestThePageShowsSeveralPartitionsAsOneFleet(t *testing.T) {
 	}
 	part := f.keys.Partition(guard.PartitionOf(imei, 4), 4)
 	require.NoError(t, f.client.HSet(ctx, part.Registry(), imei, "ingest-1").Err())
-	body := b.shows(t, "/")
-	shown := text(body)
-	for _, want := range []string{
-		"Partition 2: Nobody leads, so nothing dead is swept.", "ingest-1 0-1, 3",
-		"4, led here: 3", "1 live", "1 entry", "leads 0-1, 3 · this replica",
-	} {
-		require.Contains(t, shown, want)
-	}
-	body = b.shows(t, "/api/v1/devices/"+imei)
-	require.Contains(t, body, "ingest-1 holds "+imei)
-	body = b.shows(t, "/api/v1/fleet")
+	b.tells(t, `
+		200 GET / ~ Partition 2: Nobody leads, so nothing dead is swept\.
+		200 GET / ~ ingest-1 0-1, 3
+		200 GET / ~ 4, led here: 3
+		200 GET / ~ 1 live
+		200 GET / ~ 1 entry
+		200 GET / ~ leads 0-1, 3 · this replica
+		200 GET /api/v1/devices/$IMEI ~ ingest-1 holds $IMEI`, "$IMEI", imei)
+	body := b.shows(t, "/api/v1/fleet")
 	var answer fleetStatus
 	require.NoError(t, json.Unmarshal([]byte(body), &answer))
 	require.Equal(t, []inspect.Leads{{Instance: "ingest-1", Partitions: []int{0, 1, 3}}},
 		answer.Partitions.Leaders)
 	require.Equal(t, "leader", answer.Problems[0].Name)
 	require.Equal(t, []int{2}, answer.Problems[0].Of)
-}
-
-func TestAViewerHasAThousandInstancesAtMost(t *testing.T) {
-	t.Parallel()
-	v := pageView{Fleet: &inspect.Status{Now: time.Now()}, Look: look{All: true}}
-	for i := range 2 * mostAll {
-		v.Fleet.Instances = append(v.Fleet.Instances, inspect.Instance{ID: strconv.Itoa(i), Alive: true})
-	}
-	require.Len(t, v.List().Rows, mostAll)
-	require.Contains(t, v.List().Shown, "1,000 of 2,000")
 }

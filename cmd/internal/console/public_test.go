@@ -2,15 +2,17 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 )
 
 func TestTheOperatorsPathsAreApartWhereOperatorAddrIsSet(t *testing.T) {
@@ -24,52 +26,43 @@ func TestTheOperatorsPathsAreApartWhereOperatorAddrIsSet(t *testing.T) {
 	cfg.Routes = map[string]http.Handler{"/api/v1/": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 	})}
-	s, err := ListenHTTP(t.Context(), cfg)
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	s, stop := listening(t, cfg)
+	require.NotEqual(t, s.Addr(), s.OperatorAddr())
+	require.Equal(t, s.OperatorAddr(), s.self().Address, "others reach its page there")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	ask := func(method, addr, path string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr+path, nil)
+	ask := func(args ...string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), args[0], args[1], nil)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", goodToken)
 		resp, err := client.Do(req)
 		require.NoError(t, err)
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
-		return resp.StatusCode, string(text)
+		return resp.StatusCode, strings.TrimSpace(string(text))
 	}
-	require.NotEqual(t, s.Addr(), s.OperatorAddr())
-	require.Equal(t, s.OperatorAddr(), s.self().Address, "others reach its page there")
-	for _, path := range []string{"/", "/metrics", "/docs/", "/page/own", "/debug/pprof/"} {
-		code, _ := ask("GET", s.Addr(), path)
-		require.Equal(t, 404, code, path)
+	for _, path := range []string{"status", "fleet", "why", "sweep", "resign"} { // the program's own answers
+		calltest.Tells(t, ask, `
+			418 GET $PUBLIC/api/v1/$PATH
+			418 POST $PUBLIC/api/v1/$PATH`, "$PUBLIC", "http://"+s.Addr(), "$PATH", path)
 	}
-	for _, path := range []string{"/api/v1/status", "/api/v1/fleet", "/api/v1/why", "/api/v1/sweep", "/api/v1/resign"} {
-		for _, method := range []string{"GET", "POST"} {
-			code, _ := ask(method, s.Addr(), path)
-			require.Equal(t, http.StatusTeapot, code, "the program's own answers, not the operator's: %s", path)
-		}
-	}
-	code, text := ask("GET", s.Addr(), "/readyz")
-	require.Equal(t, []any{503, "not ready\n"}, []any{code, text}, "no address of a server")
-	code, _ = ask("GET", s.Addr(), "/healthz")
-	require.Equal(t, 200, code)
-
-	for _, path := range []string{"/", "/metrics", "/api/v1/status", "/healthz"} {
-		code, _ := ask("GET", s.OperatorAddr(), path)
-		require.Equal(t, 200, code, path)
-	}
-	code, text = ask("GET", s.OperatorAddr(), "/readyz")
-	require.Equal(t, []any{503, b.status.NotReady + "\n"}, []any{code, text})
-	code, _ = ask("POST", s.OperatorAddr(), "/api/v1/resume")
-	require.Equal(t, 200, code)
-	code, _ = ask("GET", s.OperatorAddr(), "/api/v1/own")
-	require.Equal(t, 404, code, "the program's own requests are at the other address alone")
+	calltest.Tells(t, ask, `
+		404 GET $PUBLIC/
+		404 GET $PUBLIC/metrics
+		404 GET $PUBLIC/docs/
+		404 GET $PUBLIC/page/own
+		404 GET $PUBLIC/debug/pprof/
+		503 GET $PUBLIC/readyz ~ ^not ready$
+		200 GET $PUBLIC/healthz
+		200 GET $OPERATOR/
+		200 GET $OPERATOR/metrics
+		200 GET $OPERATOR/api/v1/status
+		200 GET $OPERATOR/healthz
+		503 GET $OPERATOR/readyz ~ ^$WHY$
+		200 POST $OPERATOR/api/v1/resume
+		404 GET $OPERATOR/api/v1/own`, // is at the other address alone
+		"$PUBLIC", "http://"+s.Addr(), "$OPERATOR", "http://"+s.OperatorAddr(), "$WHY", b.status.NotReady)
 	stop()
-	require.NoError(t, <-ended)
 	require.NotContains(t, log.String(), "level=WARN")
 
 	cfg.OperatorAddr = s.OperatorAddr()
