@@ -46,22 +46,27 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 	redistest.OnReal(t, func(t *testing.T, rw redistest.World) {
 		w := newWorld(t, rw)
 		w.writes("dead", 0, imei)
-		w.tells(expected{"wait --leader --timeout=1s", 3, "(?i)nobody leads"},
-			expected{"wait --gone dead --timeout=1s", 3, "1 entry still name it"})
+		w.tells(`
+			3 wait --leader --timeout=1s ~ (?i)nobody leads
+			3 wait --gone dead --timeout=1s ~ 1 entry still name it
+			`)
 		w.listened()
 		w.replica("one")
-		w.tells(expected{"wait --leader", 0, "^one leads$"},
-			expected{"wait --converged", 0, "each of 0 entries(.*\n?)*evicted within the last hour: 1"})
+		w.tells(`
+			0 wait --leader ~ ^one leads$
+			0 wait --converged ~ each of 0 entries(.*\n?)*evicted within the last hour: 1
+			`)
 		w.writes("two", time.Hour)
 		w.redis("SADD", w.keys.Roster(), "two")
 		w.redis("SADD", w.keys.Devices("two"), imei)
-		w.tells(expected{"wait --converged --timeout=1s", 3, "1 device of an index has no entry that names its owner"})
+		w.tells(`3 wait --converged --timeout=1s ~ 1 device of an index has no entry that names its owner`)
 		w.redis("SREM", w.keys.Roster(), "two")
 		w.redis("DEL", w.keys.Devices("two"), w.keys.Heartbeat("two"))
-		w.tells(expected{"wait --converged --at-least 1 --timeout=2s", 3,
-			"0 entries, 1 are expected; each of 0 entries names a living owner"},
-			expected{"wait --leader --at-least 1", 2, "--at-least: expected --converged beside it"},
-			expected{"wait --gone dead --json", 0, `"done": true`})
+		w.tells(`
+			3 wait --converged --at-least 1 --timeout=2s ~ 0 entries, 1 are expected; each of 0 entries names a living owner
+			2 wait --leader --at-least 1 ~ --at-least: expected --converged beside it
+			0 wait --gone dead --json ~ "done": true
+			`)
 	})
 }
 

@@ -36,8 +36,9 @@ func TestFindShowsWhatADeviceLastSentWrong(t *testing.T) {
 	require.Equal(t, "malformed", f.Kind)
 	require.Equal(t, "0000", f.Bytes)
 	require.WithinDuration(t, now, f.At, time.Second)
-	w.tells(expected{"find " + imei, 3,
-		"^nobody holds .*\nlast fault: malformed at .* from 127.0.0.1:.*: teltonika: malformed body.*\nit sent: 0000"})
+	w.tells(`
+		3 find $IMEI ~ ^nobody holds .*\nlast fault: malformed at .* from 127.0.0.1:
+		3 find $IMEI ~ : teltonika: malformed body.*\nit sent: 0000`)
 	found = inspect.Found{}
 	require.Equal(t, cli.ExitNo, w.answer(&found, "find", other))
 	require.Nil(t, found.Fault)
@@ -48,9 +49,12 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
 		t.Parallel()
 		w := newWorld(t, rw)
-		w.tells(expected{"find " + imei, 3, "^nobody holds " + imei + "$"}, expected{"why " + imei, 3, "the log is empty"})
+		w.tells(`
+			3 find $IMEI ~ ^nobody holds $IMEI$
+			3 why $IMEI ~ the log is empty
+			`)
 		w.writes("dead", 0, other)
-		w.tells(expected{"why " + other, 0, "^kept: .*But nothing is swept: No replica has a heartbeat, so nobody leads"})
+		w.tells(`0 why $OTHER ~ ^kept: .*But nothing is swept: No replica has a heartbeat, so nobody leads`)
 		require.False(t, ask[inspect.Found](w, "find", other).Alive)
 
 		one := w.replica("one")
@@ -85,9 +89,11 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 		records := decodeLines(t, stdout)
 		require.NotEmpty(t, records[0].Term, "the first record begins the term")
 		require.Equal(t, []string{other}, records[len(records)-1].Items)
-		w.tells(expected{"why " + other, 0, `^evicted .* by one in term \d+: dead had no heartbeat$`},
-			expected{"why " + other, 0, "^AT +TERM +LEADER +SWEEP +OWNER +EVICTED"},
-			expected{"log --sweep=registry --since 1h --limit 1", 0, " dead "})
+		w.tells(`
+			0 why $OTHER ~ ^evicted .* by one in term \d+: dead had no heartbeat$
+			0 why $OTHER ~ ^AT +TERM +LEADER +SWEEP +OWNER +EVICTED
+			0 log --sweep=registry --since 1h --limit 1 ~  dead
+			`)
 		for _, filter := range []string{"--owner=nobody", "--since=2100-01-01T00:00:00Z"} {
 			_, stdout, _ = w.run("log", filter)
 			require.NotContains(t, stdout, "dead")

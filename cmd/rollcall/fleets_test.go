@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
@@ -18,62 +18,38 @@ import (
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
-// expected is what a call of the tool says.
-type expected struct {
-	args string // with spaces between them
-	code int
-	says string // a regular expression: of stdout, or of stderr if the call failed
-}
-
-// everyVerb are the verbs that a list of calls has to have.
-func everyVerb() (all []string) {
+// answers is tells, with a call of each verb in the script.
+func (w *world) answers(script string, words ...string) {
+	w.t.Helper()
 	for _, c := range rollcall().Commands {
-		all = append(all, strings.TrimPrefix(c.Name, "rollcall "))
+		verb := strings.TrimPrefix(c.Name, "rollcall ")
+		require.Regexp(w.t, `(?m)^\s*\d `+verb+`\b`, script, "no call of %s", verb)
 	}
-	return all
+	w.tells(script, words...)
 }
 
-// answers makes each call, and looks at what it says. Each verb is to be among them.
-func (w *world) answers(calls []expected) {
+// tells makes the calls of a script, of which failures may be told on stderr.
+func (w *world) tells(script string, words ...string) {
 	w.t.Helper()
-	met := map[string]bool{}
-	for _, c := range calls {
-		verb, _, _ := strings.Cut(c.args, " ")
-		met[verb] = true
-	}
-	for _, verb := range everyVerb() {
-		require.True(w.t, met[verb], "no call of %s", verb)
-	}
-	w.tells(calls...)
-}
-
-// tells makes each call, and looks at what it says.
-func (w *world) tells(calls ...expected) {
-	w.t.Helper()
-	for _, c := range calls {
-		code, stdout, stderr := w.run(strings.Fields(c.args)...)
-		said := stdout
-		if c.code == cli.ExitFailed || c.code == cli.ExitUsage {
-			said = stderr
-			require.NotContains(w.t, stderr, "goroutine", c.args)
+	calltest.Tells(w.t, func(args ...string) (int, string) {
+		code, stdout, stderr := w.run(args...)
+		if code == cli.ExitFailed || code == cli.ExitUsage {
+			require.NotContains(w.t, stderr, "goroutine", args)
+			return code, stderr + stdout
 		}
-		require.Equal(w.t, c.code, code, "%s:\n%s%s", c.args, stdout, stderr)
-		require.Regexp(w.t, regexp.MustCompile("(?m)"+c.says), said, c.args)
-		if code == cli.ExitOK || code == cli.ExitNo {
-			require.Regexp(w.t, `^(no fleet is under the prefix .*\n)?$`, stderr, c.args)
-		}
-	}
+		require.Regexp(w.t, `^(no fleet is under the prefix .*\n)?$`, stderr, args)
+		return code, stdout
+	}, script, append(words, "$IMEI", imei, "$OTHER", other)...)
 }
 
 // fixed are calls whose answers are the same everywhere.
-var fixed = []expected{
-	{"debug --file -", cli.ExitOK, ""},
-	{"sweep", cli.ExitUsage, "--http: expected URLs of replicas"},
-	{"resign", cli.ExitUsage, "--http: expected URLs of replicas"},
-	{"wait", cli.ExitUsage, "expected one of --leader, --converged and --gone ID"},
-	{"restore", cli.ExitUsage, "expected one of: ids"},
-	{"acl", cli.ExitOK, "^redis-cli ACL SETUSER rollcall on "},
-}
+const fixed = `
+	0 debug --file -
+	2 sweep ~ --http: expected URLs of replicas
+	2 resign ~ --http: expected URLs of replicas
+	2 wait ~ expected one of --leader, --converged and --gone ID
+	2 restore ~ expected one of: ids
+	0 acl ~ ^redis-cli ACL SETUSER rollcall on `
 
 func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
@@ -86,7 +62,7 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 		w.holds(two, imei)
 		urls := "http://127.0.0.1:1," + two.serve(t) + "," + one.serve(t) + ",http://127.0.0.1:2" // two are away
 		http := " --http " + urls + " --admin-token " + adminToken
-		w.tells(expected{"wait --leader", 0, "^one leads$"})
+		w.tells(`0 wait --leader ~ ^one leads$`)
 		until(t, "no hold stands", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
 		var said struct{ Replicas []answer }
 		w.answer(&said, "status", "--http", urls)
@@ -102,49 +78,56 @@ func TestEveryVerbOnAFleetOfIngest(t *testing.T) {
 			require.Equal(t, inspect.OK, found[name].Level, "%s: %s", name, found[name].Sentence)
 		}
 
-		w.tells(expected{"pause upgrade --for 30m --who ann", 0, "^paused for 30m, until 20"})
+		w.tells(`0 pause upgrade --for 30m --who ann ~ ^paused for 30m, until 20`)
 		until(t, "the replica knows", func() bool {
 			p := one.jan.Status().Paused
 			return p != nil && p.Who == "ann" && p.Why == "upgrade"
 		})
-		w.tells(expected{"status", 0, `^sweeping +not now: Sweeping is paused by ann \(upgrade\) for 30m more`},
-			expected{"resume", 0, "^not paused$"}, expected{"resume", 0, "^not paused$"},
-			expected{"pause ever", 0, "until it is resumed"},
-			expected{"status", 0, `paused by \S+ \(ever\) until it is resumed`})
+		w.tells(`
+			0 status ~ ^sweeping +not now: Sweeping is paused by ann \(upgrade\) for 30m more
+			0 resume ~ ^not paused$
+			0 resume ~ ^not paused$
+			0 pause ever ~ until it is resumed
+			0 status ~ paused by \S+ \(ever\) until it is resumed
+			`)
 		require.EqualValues(t, -1, w.client.PTTL(t.Context(), w.keys.Paused()).Val())
-		w.tells(expected{"resume", 0, "^not paused$"})
+		w.tells(`0 resume ~ ^not paused$`)
 		until(t, "the replica knows", func() bool { return one.jan.Status().Paused == nil })
 
-		w.answers(append([]expected{
-			{"events", 0, `one leads, term`}, {"status", 0, `^two +1 +yes `},
-			{"find " + imei, 0, "^two holds " + imei},
-			{"why " + imei, 0, "^kept: its owner two beat .*, and has run for "},
-			{"why telemetry:teltonika", 3, "^not there, and no record of the eviction log names it"},
-			{"log", 0, `\(leads\)`},
-			{"verify", 0, "^1 entries: of dead owners 0, not in their owner's index 0"},
-			{"pause x --for 1h", 0, "^paused for 1h, until "},
-			{"resume", 0, "^not paused"},
-			{"wait --leader", 0, " leads$"},
-			{"wait --gone two --timeout 1s", 3, "^two lives: its heartbeat exists"},
-			{"restore --list", 0, "^the bins are empty"},
-			{"restore --last", 3, "^nothing to restore"},
-			{"doctor --all --expect 2", 0, "^ok +leader +one has led(.*\n)*ok +replicas"},
-			{"doctor --expect 1", 0, "^warning +replicas "},
-			{"doctor --expect 3", 3, "^wrong +replicas +2 live, 3 are expected\\."},
-			{"sweep --sweep registry --dry-run" + http, 0, "^registry +done, dry run"},
-			{"sweep --owner one" + http, 1, "one lives"},
-			{"sweep --owner three" + http, 1, "no instance is known by the name three"},
-			{"sweep --sweep three" + http, 1, "answers 400"},
-			{"wait --converged", 0, "each of 1 entry names a living owner"},
-			{"resign", 2, "--http: expected URLs of replicas"},
-		}, expected{"debug --file -", 0, ""}, expected{"list two", 0, "^" + imei + "$"},
-			expected{"acl", 0, "^redis-cli ACL SETUSER rollcall on "}))
+		w.answers(`
+			0 events ~ one leads, term
+			0 status ~ ^two +1 +yes
+			0 find $IMEI ~ ^two holds $IMEI
+			0 why $IMEI ~ ^kept: its owner two beat .*, and has run for
+			3 why telemetry:teltonika ~ ^not there, and no record of the eviction log names it
+			0 log ~ \(leads\)
+			0 verify ~ ^1 entries: of dead owners 0, not in their owner's index 0
+			0 pause x --for 1h ~ ^paused for 1h, until
+			0 resume ~ ^not paused
+			0 wait --leader ~  leads$
+			3 wait --gone two --timeout 1s ~ ^two lives: its heartbeat exists
+			0 restore --list ~ ^the bins are empty
+			3 restore --last ~ ^nothing to restore
+			0 doctor --all --expect 2 ~ ^ok +leader +one has led(.*\n)*ok +replicas
+			0 doctor --expect 1 ~ ^warning +replicas
+			3 doctor --expect 3 ~ ^wrong +replicas +2 live, 3 are expected\.
+			0 sweep --sweep registry --dry-run$HTTP ~ ^registry +done, dry run
+			1 sweep --owner one$HTTP ~ one lives
+			1 sweep --owner three$HTTP ~ no instance is known by the name three
+			1 sweep --sweep three$HTTP ~ answers 400
+			0 wait --converged ~ each of 1 entry names a living owner
+			2 resign ~ --http: expected URLs of replicas
+			0 debug --file -
+			0 list two ~ ^$IMEI$
+			0 acl ~ ^redis-cli ACL SETUSER rollcall on
+			`, "$HTTP", http)
 		w.writes("dead", 0, other)
-		w.tells(expected{"sweep --owner dead --json" + http, 0, `"dry_run": false,\n *"owner": "dead"`})
+		w.tells(`0 sweep --owner dead --json$HTTP ~ "dry_run": false,\n *"owner": "dead"`, "$HTTP", http)
 		until(t, "it is swept", func() bool { return ask[inspect.Found](w, "find", other).Owner == "" })
-		w.tells(
-			expected{"resign" + http, 0, "^the leader has resigned"},
-			expected{"resign --http " + urls + " --admin-token another-token-than-that", 1, "answers 401"})
+		w.tells(`
+			0 resign$HTTP ~ ^the leader has resigned
+			1 resign --http $URLS --admin-token another-token-than-that ~ answers 401
+			`, "$HTTP", http, "$URLS", urls)
 		until(t, "two leads", func() bool { return two.jan.Status().Leading })
 	})
 }
@@ -208,29 +191,28 @@ func TestEveryVerbOnAFleetOfCleanup(t *testing.T) {
 		require.Equal(t, inspect.Evicted, why.Verdict)
 		require.Equal(t, "carts", why.Bin.Rule)
 		ofQueue := ask[inspect.Why](w, "why", app+"queue:at:bob")
-		w.answers(append([]expected{
-			{"status", 0, `^worker +0 +yes `},
-			{"find " + app + "cart:bob", 3, "^nobody holds "},
-			{"why " + app + "cart:bob", 0,
-				`^evicted .*: the rule carts found it an orphan; it is in the bin until .*Z, for 2\dh.* more: ` +
-					"rollcall restore " + why.Bin.ID + " puts it back"},
-			{"why " + app + "queue:at:bob", 0, "^evicted .*: the rule queue-at found it an orphan; " +
-				"it is in the bin until .*: rollcall restore " + ofQueue.Bin.ID},
-			{"why " + app + "cart:ann", 0,
-				"^kept: the key is there, a string; no rule has found it an orphan"},
-			{"why " + app + "draft:bob", 0,
-				"^kept: the rule drafts has found it an orphan for .*, and only reports"},
-			{"why " + app + "cart:nobody", 3, "^not there, and no record"},
-			{"events", 0, "orphans taken by carts"}, {"list nobody", 3, ""},
-			{"log --sweep carts", 0, " carts +- +[12] +0$"},
-			{"verify", 0, "^0 entries"},
-			{"pause look", 0, "^paused until it is resumed"},
-			{"restore --list", 0, "^" + why.Bin.ID + " +" + app + "cart:bob +carts +20"},
-			{"wait --leader", 0, "^worker leads$"},
-			{"wait --converged --timeout 1s", 3, "^Sweeping is paused by "},
-			{"wait --gone nobody", 0, "^nothing is left of nobody"},
-		}, append(fixed, expected{"doctor --all", 0, "^ok +leader +worker has led"},
-			expected{"resume", 0, "^not paused"})...))
+		w.answers(`
+			0 status ~ ^worker +0 +yes
+			3 find $APPcart:bob ~ ^nobody holds
+			0 why $APPcart:bob ~ ^evicted .*: the rule carts found it an orphan; it is in the bin until .*Z, for 2\dh
+			0 why $APPcart:bob ~ more: rollcall restore $BIN puts it back
+			0 why $APPqueue:at:bob ~ ^evicted .*: the rule queue-at found it an orphan; it is in the bin until
+			0 why $APPqueue:at:bob ~ rollcall restore $QUEUE
+			0 why $APPcart:ann ~ ^kept: the key is there, a string; no rule has found it an orphan
+			0 why $APPdraft:bob ~ ^kept: the rule drafts has found it an orphan for .*, and only reports
+			3 why $APPcart:nobody ~ ^not there, and no record
+			0 events ~ orphans taken by carts
+			3 list nobody
+			0 log --sweep carts ~  carts +- +[12] +0$
+			0 verify ~ ^0 entries
+			0 pause look ~ ^paused until it is resumed
+			0 restore --list ~ ^$BIN +$APPcart:bob +carts +20
+			0 wait --leader ~ ^worker leads$
+			3 wait --converged --timeout 1s ~ ^Sweeping is paused by
+			0 wait --gone nobody ~ ^nothing is left of nobody
+			0 doctor --all ~ ^ok +leader +worker has led
+			0 resume ~ ^not paused
+			`+fixed, "$APP", app, "$BIN", why.Bin.ID, "$QUEUE", ofQueue.Bin.ID)
 	})
 }
 
@@ -280,7 +262,7 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		until(t, "all went", gone(app+"cart:bob", app+"cart:eve", app+"queue:at:bob"))
 		w.redis("SET", app+"cart:late", "figs")
 		until(t, "one more went, in a pass of its own", gone(app+"cart:late"))
-		w.tells(expected{"pause look", 0, ""})
+		w.tells(`0 pause look`)
 		until(t, "nothing is swept any more", func() bool {
 			r := ask[inspect.Why](w, "why", app+"cart:late")
 			return r.Hold != nil && r.Bin != nil
@@ -303,8 +285,9 @@ func TestRestoreUndoesTheLastPassAndTellsWhatItCannot(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, stdout)
 		require.Equal(t, 1, strings.Count(stdout, `"fate": "restored"`))
 		require.Equal(t, 7.0, w.client.ZScore(ctx, app+"queue", "bob").Val())
-		w.tells(expected{"restore carts/1-1:1", 3,
-			"no bin has it: it was restored before, its time is over, or it never was there"},
-			expected{"why " + app + "cart:bob", 0, "kept: the key is there, a string, again: the rule carts took it "})
+		w.tells(`
+			3 restore carts/1-1:1 ~ no bin has it: it was restored before, its time is over, or it never was there
+			0 why $APPcart:bob ~ kept: the key is there, a string, again: the rule carts took it
+			`, "$APP", app)
 	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,25 +62,26 @@ func TestEveryVerbOnAFleetOfAvailability(t *testing.T) {
 		w := availabilityFleet(t, rw)
 		until(t, "it leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
 		p := w.keys.Prefix
-		w.answers(append([]expected{
-			{"status", 0, `^dispatch +0 +yes `},
-			{"find " + mitra, 3, "^nobody holds "},
-			{"why " + mitra, 0, "^kept: this mitra is online in the mirror of PostgreSQL; its last heartbeat was (just now|.+s ago); " +
-				"sessions: 0"},
-			{"why " + p + "mitra:heartbeat:" + mitra, 0,
-				"^kept: it is the last heartbeat of a mitra, a part of "},
-			{"why " + p + "mitras:online", 0, "^kept: it is the mitras who are online, a part of "},
-			{"why " + p + "mitras:version", 0, "^kept: it is the version that was applied"},
-			{"why " + p + "mitras:seeded", 0, "^kept: it is the sign that the mirror is whole"},
-			{"why " + p + "mitra:heartbeat:nobody", 3, "^not there, and no record"},
-			{"log", 0, `\(leads\)`}, {"events", 0, "dispatch leads"}, {"list nobody", 3, ""},
-			{"doctor --all", 0, "^ok +leader +dispatch has led"},
-			{"verify", 0, "^0 entries"},
-			{"pause look --for 1h", 0, "^paused for 1h"},
-			{"resume", 0, "^not paused"},
-			{"wait --leader", 0, "^dispatch leads$"},
-			{"restore --list", 0, "^the bins are empty"},
-		}, fixed...))
+		w.answers(`
+			0 status ~ ^dispatch +0 +yes
+			3 find $MITRA ~ ^nobody holds
+			0 why $MITRA ~ ^kept: this mitra is online in the mirror of PostgreSQL; its last heartbeat
+			0 why $MITRA ~ heartbeat was (just now|.+s ago); sessions: 0
+			0 why $Pmitra:heartbeat:$MITRA ~ ^kept: it is the last heartbeat of a mitra, a part of
+			0 why $Pmitras:online ~ ^kept: it is the mitras who are online, a part of
+			0 why $Pmitras:version ~ ^kept: it is the version that was applied
+			0 why $Pmitras:seeded ~ ^kept: it is the sign that the mirror is whole
+			3 why $Pmitra:heartbeat:nobody ~ ^not there, and no record
+			0 log ~ \(leads\)
+			0 events ~ dispatch leads
+			3 list nobody
+			0 doctor --all ~ ^ok +leader +dispatch has led
+			0 verify ~ ^0 entries
+			0 pause look --for 1h ~ ^paused for 1h
+			0 resume ~ ^not paused
+			0 wait --leader ~ ^dispatch leads$
+			0 restore --list ~ ^the bins are empty
+			`+fixed, "$MITRA", mitra, "$P", p)
 	})
 }
 
@@ -97,19 +99,21 @@ func TestEveryVerbOnTheEmbeddedServer(t *testing.T) {
 		defer one.stop()
 		w.holds(one, imei)
 		until(t, "it leads", func() bool { code, _, _ := w.run("wait", "--leader"); return code == 0 })
-		w.answers(append([]expected{
-			{"status", 0, `^one +1 +yes `},
-			{"find " + imei, 0, "^one holds "},
-			{"why " + imei, 0, "^kept: its owner one beat "},
-			{"why " + w.keys.Roster(), 0, "^kept: the key is there, a set"},
-			{"log", 0, `\(leads\)`}, {"events", 0, "one leads"}, {"list one", 0, "^" + imei + "$"},
-			{"doctor", 0, "^warning +policy +This server does not report"},
-			{"verify", 0, "^1 entries"},
-			{"pause x", 0, "^paused until it is resumed"},
-			{"resume", 0, "^not paused"},
-			{"wait --leader", 0, "^one leads$"},
-			{"restore --last", 3, "^nothing to restore"},
-		}, fixed...))
+		w.answers(`
+			0 status ~ ^one +1 +yes
+			0 find $IMEI ~ ^one holds
+			0 why $IMEI ~ ^kept: its owner one beat
+			0 why $ROSTER ~ ^kept: the key is there, a set
+			0 log ~ \(leads\)
+			0 events ~ one leads
+			0 list one ~ ^$IMEI$
+			0 doctor ~ ^warning +policy +This server does not report
+			0 verify ~ ^1 entries
+			0 pause x ~ ^paused until it is resumed
+			0 resume ~ ^not paused
+			0 wait --leader ~ ^one leads$
+			3 restore --last ~ ^nothing to restore
+			`+fixed, "$ROSTER", w.keys.Roster())
 	}()
 }
 
@@ -119,22 +123,24 @@ func TestEveryVerbOnAFleetOfOldWriters(t *testing.T) {
 		w := newWorld(t, rw)
 		w.writes("old", time.Minute, imei)
 		w.writes("dead", 0, other)
-		w.answers(append([]expected{
-			{"status", 0, `^old +1 +yes +plain writer: not healed `},
-			{"find " + imei, 0, "^old holds " + imei + "; it lives: its heartbeat exists"},
-			{"find " + other, 0, "^the entry of .* names dead, which has no heartbeat"},
-			{"why " + imei, 0, "^kept: its owner old lives"},
-			{"why " + other, 0, "^kept: dead has no heartbeat. But nothing is swept: Nobody leads"},
-			{"log", 0, "^AT +TERM"}, {"events", 0, "^nothing happened that Redis still knows"}, {"list old", 0, "^" + imei + "$"},
-			{"doctor", 3, "^wrong +leader +Nobody leads"},
-			{"doctor", 3, "^warning +old_writers +Plain writers, .*: old [(]1 entry[)]"},
-			{"verify", 0, "^2 entries: of dead owners 1"},
-			{"pause x", 0, "^paused until it is resumed"},
-			{"resume", 0, "^not paused"},
-			{"wait --converged --timeout 1s", 3, "^Nobody leads"},
-			{"wait --gone dead --timeout 1s", 3, "^dead is dead, and 1 entry still name it"},
-			{"restore --last", 3, "^nothing to restore"},
-		}, fixed...))
+		w.answers(`
+			0 status ~ ^old +1 +yes +plain writer: not healed
+			0 find $IMEI ~ ^old holds $IMEI; it lives: its heartbeat exists
+			0 find $OTHER ~ ^the entry of .* names dead, which has no heartbeat
+			0 why $IMEI ~ ^kept: its owner old lives
+			0 why $OTHER ~ ^kept: dead has no heartbeat. But nothing is swept: Nobody leads
+			0 log ~ ^AT +TERM
+			0 events ~ ^nothing happened that Redis still knows
+			0 list old ~ ^$IMEI$
+			3 doctor ~ ^wrong +leader +Nobody leads
+			3 doctor ~ ^warning +old_writers +Plain writers, .*: old [(]1 entry[)]
+			0 verify ~ ^2 entries: of dead owners 1
+			0 pause x ~ ^paused until it is resumed
+			0 resume ~ ^not paused
+			3 wait --converged --timeout 1s ~ ^Nobody leads
+			3 wait --gone dead --timeout 1s ~ ^dead is dead, and 1 entry still name it
+			3 restore --last ~ ^nothing to restore
+			` + fixed)
 	})
 }
 
@@ -151,24 +157,30 @@ func TestEveryVerbOnAnEmptyRedis(t *testing.T) {
 		if rw.Real {
 			rights = "^ok +rights "
 		}
-		w.tells(expected{"doctor --all", 0, rights}, expected{"doctor --expect 2", 3, "^wrong +replicas "})
+		w.tells(`
+			0 doctor --all ~ $RIGHTS
+			3 doctor --expect 2 ~ ^wrong +replicas
+			`, "$RIGHTS", rights)
 		require.Empty(t, w.client.Keys(t.Context(), w.keys.Prefix+"*").Val(), "they only read")
-		w.answers(append([]expected{
-			{"status", 3, "^there is no fleet: this Redis .* has nothing under the prefix \"{0,1}.*; (look at REDIS_URL|there is one under )"},
-			{"find " + imei, 3, "^nobody holds " + imei},
-			{"why " + imei, 3, "^not there, .*the log is empty"},
-			{"why no:such:key", 3, "^not there, "},
-			{"log", 0, "^AT +TERM"},
-			{"log --json", 0, "^$"},
-			{"events", 0, "^nothing happened"}, {"list nobody", 3, ""},
-			{"doctor --all", 0, "fleet +(there is none yet|There is no fleet under)"},
-			{"verify", 0, "^0 entries"},
-			{"wait --leader --timeout 1s", 3, "(?i)nobody "},
-			{"wait --gone one", 0, "^nothing is left of one"},
-			{"restore --list", 0, "^the bins are empty"},
-			{"restore a/1-1:1", 3, "^a/1-1:1 +- +no +no bin has it"},
-			{"resume", 0, "^not paused"},
-		}, append(fixed, expected{"pause x", 0, "^paused until"})...))
+		w.answers(`
+			3 status ~ ^there is no fleet: this Redis .* has nothing under the prefix "
+			3 status ~ ; (look at REDIS_URL|there is one under )
+			3 find $IMEI ~ ^nobody holds $IMEI
+			3 why $IMEI ~ ^not there, .*the log is empty
+			3 why no:such:key ~ ^not there,
+			0 log ~ ^AT +TERM
+			0 log --json ~ ^$
+			0 events ~ ^nothing happened
+			3 list nobody
+			0 doctor --all ~ fleet +(there is none yet|There is no fleet under)
+			0 verify ~ ^0 entries
+			3 wait --leader --timeout 1s ~ (?i)nobody
+			0 wait --gone one ~ ^nothing is left of one
+			0 restore --list ~ ^the bins are empty
+			3 restore a/1-1:1 ~ ^a/1-1:1 +- +no +no bin has it
+			0 resume ~ ^not paused
+			0 pause x ~ ^paused until
+			` + fixed)
 	})
 }
 
@@ -183,37 +195,49 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 			w.redis(of...)
 		}
 		const wrong = "rollcall doctor names it.*WRONGTYPE"
-		w.answers(append([]expected{
-			{"status", 0, `^wrong +types +\S*connections:registry is a string but must be a hash`}, {"find " + imei, 1, wrong}, {"why " + imei, 1, wrong},
-			{"why key", 1, wrong},
-			{"log", 1, wrong}, {"events", 0, "^nothing happened"}, {"verify", 1, wrong}, {"list x", 1, wrong},
-			{"wait --leader --timeout 1s", 3,
-				`^Nobody leads: \(a key of another type\) holds the lease, which never ends, but is no living instance`},
-			{"wait --gone x --timeout 1s", 1, wrong}, {"restore --list", 1, wrong},
-			{"restore --last", 1, wrong},
-			{"doctor", 3, `^wrong +types +\S*connections:registry is a string but must be a hash`},
-			{"pause x", 0, "^paused until"},
-			{"resume", 0, "^not paused"},
-		}, fixed...))
+		w.answers(`
+			0 status ~ ^wrong +types +\S*connections:registry is a string but must be a hash
+			1 find $IMEI ~ $WRONG
+			1 why $IMEI ~ $WRONG
+			1 why key ~ $WRONG
+			1 log ~ $WRONG
+			0 events ~ ^nothing happened
+			1 verify ~ $WRONG
+			1 list x ~ $WRONG
+			3 wait --leader --timeout 1s ~ ^Nobody leads: \(a key of another type\) holds the lease, which never ends, but is no living
+			1 wait --gone x --timeout 1s ~ $WRONG
+			1 restore --list ~ $WRONG
+			1 restore --last ~ $WRONG
+			3 doctor ~ ^wrong +types +\S*connections:registry is a string but must be a hash
+			0 pause x ~ ^paused until
+			0 resume ~ ^not paused
+			`+fixed, "$WRONG", wrong)
 	})
 }
 
 // refusing are the calls of a Redis that answers nobody, or not this user.
-func refusing(says string) []expected {
-	all := []expected{{"pause x --for 1h", 1, says}, {"resume", 1, says}, {"restore a/1-1:1", 1, says}}
-	for _, args := range []string{
-		"status", "list x", "find " + imei, "why " + imei, "why key", "log", "log --follow", "events", "doctor", "verify",
-		"wait --leader --timeout 1s", "restore --list", "restore --last",
-	} {
-		all = append(all, expected{args, 1, says})
-	}
-	return append(all, fixed...)
-}
+const refusing = `
+	1 pause x --for 1h ~ $SAYS
+	1 resume ~ $SAYS
+	1 restore a/1-1:1 ~ $SAYS
+	1 status ~ $SAYS
+	1 list x ~ $SAYS
+	1 find $IMEI ~ $SAYS
+	1 why $IMEI ~ $SAYS
+	1 why key ~ $SAYS
+	1 log ~ $SAYS
+	1 log --follow ~ $SAYS
+	1 events ~ $SAYS
+	1 doctor ~ $SAYS
+	1 verify ~ $SAYS
+	1 wait --leader --timeout 1s ~ $SAYS
+	1 restore --list ~ $SAYS
+	1 restore --last ~ $SAYS` + fixed
 
 func TestEveryVerbWhereNoRedisIs(t *testing.T) {
 	t.Parallel()
 	w := &world{t: t, environ: []string{"REDIS_URL=redis://127.0.0.1:1"}}
-	w.answers(refusing("127.0.0.1:1: connect: connection refused"))
+	w.answers(refusing, "$SAYS", "127.0.0.1:1: connect: connection refused")
 }
 
 func TestEveryVerbWithAWrongPassword(t *testing.T) {
@@ -221,12 +245,14 @@ func TestEveryVerbWithAWrongPassword(t *testing.T) {
 	server := redistest.Start(t)
 	require.NoError(t, server.Client().ConfigSet(t.Context(), "requirepass", "right").Err())
 	w := &world{t: t, environ: []string{"REDIS_URL=redis://:guessed@" + server.Addr()}}
-	w.answers(refusing("WRONGPASS"))
+	w.answers(refusing, "$SAYS", "WRONGPASS")
 	w.environ = []string{"REDIS_URL=redis://" + server.Addr()}
-	w.answers(refusing("NOAUTH"))
-	for _, c := range refusing("") {
-		_, stdout, stderr := w.runPlainly(append(strings.Fields(c.args), "--redis-url",
-			"redis://:guessed@"+server.Addr())...)
-		require.NotContains(t, stdout+stderr, "guessed", c.args)
+	w.answers(refusing, "$SAYS", "NOAUTH")
+	for text := range strings.Lines(refusing) {
+		if args := strings.Fields(text); len(args) > 1 {
+			args = append(args[1:slices.Index(append(args, "~"), "~")], "--redis-url", "redis://:guessed@"+server.Addr())
+			_, stdout, stderr := w.runPlainly(args...)
+			require.NotContains(t, stdout+stderr, "guessed", text)
+		}
 	}
 }

@@ -78,8 +78,9 @@ func TestStatusOfAFleet(t *testing.T) {
 			return s.Leader != nil && s.Leader.Epoch > 0
 		})
 		w.writes("dead", 0, other)
-		w.tells(expected{"why " + other, 0, "will go once sweeping goes on, unless dead beats: dead has no heartbeat\\. " +
-			"Now nothing is swept: the fleet has just started"})
+		w.tells(`
+			0 why $OTHER ~ will go once sweeping goes on, unless dead beats: dead has no heartbeat
+			0 why $OTHER ~ \. Now nothing is swept: the fleet has just started`)
 		w.redis("DEL", w.keys.Registry())
 		w.redis("HDEL", w.keys.Beats(), "dead")
 		w.replica("two")
@@ -105,9 +106,11 @@ func TestStatusOfAFleet(t *testing.T) {
 		require.False(t, first.Old)
 		require.Empty(t, first.Differs)
 		require.WithinDuration(t, s.Now, first.LastBeat, patience)
-		w.tells(expected{"status", 0, `^leader +one, since .*, term \d+$`},
-			expected{"status", 0, `^sweeping +not now: Sweeping is held \(gap\): Redis was not observed `},
-			expected{"status", 0, `^old +2 +yes (.*\n)*one +1 +yes (.*\n)*two +0 +yes `})
+		w.tells(`
+			0 status ~ ^leader +one, since .*, term \d+$
+			0 status ~ ^sweeping +not now: Sweeping is held \(gap\): Redis was not observed
+			0 status ~ ^old +2 +yes (.*\n)*one +1 +yes (.*\n)*two +0 +yes
+			`)
 		until(t, "the hold ends", func() bool { return ask[inspect.Status](w, "status").Hold == nil })
 	})
 }
@@ -135,8 +138,7 @@ func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
 	w := shared(t)
 	w.redis("SADD", w.keys.Roster(), "dead")
 	w.redis("SET", w.keys.Lease(), "dead/x", "EX", 9)
-	w.tells(expected{"status", 0,
-		`^sweeping +not now: Nobody leads: dead holds the lease for \S+ more but is no living instance`})
+	w.tells(`0 status ~ ^sweeping +not now: Nobody leads: dead holds the lease for \S+ more but is no living instance`)
 }
 
 func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) {
@@ -158,8 +160,10 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		require.True(t, s.Instances[0].BadIndex)
 		require.Contains(t, s.Replicas[0].Error, "connection refused")
 		require.Equal(t, "unknown", s.Hold.Runbook)
-		w.tells(expected{"status --http http://127.0.0.1:1", 0, `^127.0.0.1:1 .*no answer: .*connection refused$`},
-			expected{"status", 0, `^one +1 .*its index is no set`})
+		w.tells(`
+			0 status --http http://127.0.0.1:1 ~ ^127.0.0.1:1 .*no answer: .*connection refused$
+			0 status ~ ^one +1 .*its index is no set
+			`)
 		w.requireFinding("index", inspect.Wrong, "is not a set")
 		require.Equal(t, 1, ask[inspect.Verification](w, "verify").NotIndexed)
 		var found inspect.Found

@@ -18,9 +18,12 @@ import (
 func Tells(t testing.TB, call func(args ...string) (status int, said string), script string, words ...string) {
 	t.Helper()
 	script = strings.NewReplacer(words...).Replace(script)
-	for text := range strings.Lines(strings.TrimSpace(script)) {
+	for text := range strings.Lines(script) {
 		made, says, _ := strings.Cut(strings.TrimSpace(text), " ~ ")
 		args := strings.Fields(made)
+		if len(args) == 0 {
+			continue
+		}
 		status, said := call(args[1:]...)
 		require.Equal(t, args[0], strconv.Itoa(status), "%s:\n%s", made, said)
 		require.Regexp(t, regexp.MustCompile("(?m)"+says), said, made)
