@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
@@ -71,35 +72,27 @@ func TestFaultsNameTheSettingAndWhatWasExpected(t *testing.T) {
 	s, err := loaded(nil, []string{"REDIS_URL=embedded", "MONGODB_URI_FILE=" + uri})
 	require.NoError(t, err)
 	require.Equal(t, cli.Secret("mongodb://ann:geheim@db/game"), s.mongodbURI)
-	for name, c := range map[string]struct {
-		environ []string
-		want    []string
-	}{
-		"no Redis":                     {[]string{"REDIS_URL="}, []string{"REDIS_URL: expected the URL of your Redis"}},
-		"a rule that asks MongoDB":     {[]string{"MONGODB_URI="}, []string{"MONGODB_URI: expected mongodb://host:27017/DATABASE, since these rules ask MongoDB: matches"}},
-		"a URI twice":                  {[]string{"MONGODB_URI_FILE=" + uri}, []string{"MONGODB_URI and MONGODB_URI_FILE: expected one of the two, got both"}},
-		"a file that is not there":     {[]string{"MONGODB_URI=", "MONGODB_URI_FILE=/nowhere/uri"}, []string{"MONGODB_URI_FILE: expected the path of a file that can be used"}},
-		"two intervals":                {[]string{"CLEANUP_INTERVAL=5m", "CLEANUP_INTERVAL_MS=300000"}, []string{"expected one of the two, got both"}},
-		"a TTL below three intervals":  {[]string{"HEARTBEAT_TTL=20s"}, []string{"HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL (10s), got 20s"}},
-		"a mistyped setting":           {[]string{"CLEANUP_INTREVAL=5m"}, []string{"CLEANUP_INTREVAL: no such setting"}},
-		"a prefix of two tags":         {[]string{"CLEANUP_PREFIX={a}{b}"}, []string{"CLEANUP_PREFIX: expected a text of at most 100"}},
-		"rules that are not there":     {[]string{"RULES=/nowhere/rules.yaml"}, []string{"RULES (/nowhere/rules.yaml): cannot be read: no such file"}},
-		"all that is wrong with rules": {[]string{"RULES=" + wrong}, []string{"line 3", "line 4", `rules[1] "b"`}},
-		"a category that is taken":     {[]string{"RULES=" + taken}, []string{`no category may be named byRule`}},
-		"the worker's own keys":        {[]string{"RULES=" + own}, []string{"RULES (" + own + "): "}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			environ := slices.DeleteFunc(slices.Clone(needed), func(pair string) bool {
-				name, _, _ := strings.Cut(pair, "=")
-				return slices.Contains(c.environ, name+"=")
-			})
-			_, err := loaded(nil, append(environ, c.environ...))
-			var faults cli.Faults
-			require.ErrorAs(t, err, &faults)
-			for _, want := range c.want {
-				require.ErrorContains(t, err, want)
-			}
+	calltest.Tells(t, func(environ ...string) (int, string) {
+		base := slices.DeleteFunc(slices.Clone(needed), func(pair string) bool {
+			name, _, _ := strings.Cut(pair, "=")
+			return slices.Contains(environ, name+"=")
 		})
-	}
+		_, err := loaded(nil, append(base, environ...))
+		var faults cli.Faults
+		require.ErrorAs(t, err, &faults)
+		return cli.ExitUsage, err.Error()
+	}, `
+		2 REDIS_URL= ~ REDIS_URL: expected the URL of your Redis
+		2 MONGODB_URI= ~ MONGODB_URI: expected mongodb://host:27017/DATABASE, since these rules ask MongoDB: matches
+		2 MONGODB_URI_FILE=$URI ~ MONGODB_URI and MONGODB_URI_FILE: expected one of the two, got both
+		2 MONGODB_URI= MONGODB_URI_FILE=/nowhere/uri ~ MONGODB_URI_FILE: expected the path of a file that can be used
+		2 CLEANUP_INTERVAL=5m CLEANUP_INTERVAL_MS=300000 ~ expected one of the two, got both
+		2 HEARTBEAT_TTL=20s ~ HEARTBEAT_TTL: expected at least three times HEARTBEAT_INTERVAL \(10s\), got 20s
+		2 CLEANUP_INTREVAL=5m ~ CLEANUP_INTREVAL: no such setting
+		2 CLEANUP_PREFIX={a}{b} ~ CLEANUP_PREFIX: expected a text of at most 100
+		2 RULES=/nowhere/rules.yaml ~ RULES \(/nowhere/rules.yaml\): cannot be read: no such file
+		2 RULES=$WRONG ~ line 3(.*\n)*.*line 4
+		2 RULES=$WRONG ~ rules\[1\] "b"
+		2 RULES=$TAKEN ~ no category may be named byRule
+		2 RULES=$OWN ~ RULES \($OWN\):`, "$URI", uri, "$WRONG", wrong, "$TAKEN", taken, "$OWN", own)
 }

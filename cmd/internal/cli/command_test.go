@@ -6,12 +6,15 @@ import (
 	"errors"
 	"io"
 	"os"
+	"regexp"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 )
 
 // greeter is a program with one setting, one secret and one command.
@@ -83,30 +86,28 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 
 func TestTheExitStatusSaysWhatHappened(t *testing.T) {
 	t.Parallel()
-	failed := errors.New("no luck")
-	for _, tt := range []struct {
-		args           []string
-		err            error
-		status         int
-		stdout, stderr string
-	}{
-		{nil, nil, ExitOK, "", ""},
-		{nil, failed, ExitFailed, "", "greet: no luck\n"},
-		{[]string{"fail"}, nil, ExitFailed, "", "in my words\n"},
-		{[]string{"Fail"}, nil, ExitUsage, "",
-			"greet: unknown command \"Fail\": did you mean fail? (greet -h shows all)\n"},
-		{[]string{"--nmae=x"}, nil, ExitUsage, "",
-			"greet: settings: 1 wrong:\n  --nmae: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
-		{[]string{"fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
-		{[]string{"--nope"}, nil, ExitUsage, "", "greet: settings: 1 wrong:\n  --nope: no such flag; greet -h lists them\n(greet -h shows every flag)\n"},
-		{[]string{"fail", "--version"}, nil, ExitOK, "greet " + Version() + "\n", ""},
-		{[]string{"version"}, nil, ExitOK, "greet " + Version() + "\n", ""},
-		{[]string{"help", "fial"}, nil, ExitUsage, "", "greet: unknown command \"fial\": did you mean fail? (greet -h shows all)\n"},
-	} {
+	var err error
+	greet := func(args ...string) (int, string) {
 		var stdout, stderr bytes.Buffer
-		status := greeter(func(string) error { return tt.err }).Execute(t.Context(), tt.args, nil, &stdout, &stderr)
-		require.Equal(t, []any{tt.status, tt.stdout, tt.stderr}, []any{status, stdout.String(), stderr.String()})
+		status := greeter(func(string) error { return err }).Execute(t.Context(), args, nil, &stdout, &stderr)
+		if stderr.Len() > 0 {
+			require.Empty(t, stdout.String())
+			return status, "stderr: " + stderr.String()
+		}
+		return status, stdout.String()
 	}
+	calltest.Tells(t, greet, `
+		0 ~ \A\z
+		1 fail ~ ^stderr: in my words$
+		2 Fail ~ ^stderr: greet: unknown command "Fail": did you mean fail\? \(greet -h shows all\)$
+		2 fial ~ ^stderr: greet: unknown command "fial": did you mean fail\? \(greet -h shows all\)$
+		2 help fial ~ ^stderr: greet: unknown command "fial": did you mean fail\?
+		2 --nmae=x ~ ^stderr: greet: settings: 1 wrong:\n  --nmae: no such flag; greet -h lists them\n\(greet -h shows every flag\)$
+		2 --nope ~ ^stderr: greet: settings: 1 wrong:\n  --nope: no such flag; greet -h lists them
+		0 fail --version ~ ^greet $VERSION$
+		0 version ~ ^greet $VERSION$`, "$VERSION", regexp.QuoteMeta(Version()))
+	err = errors.New("no luck")
+	calltest.Tells(t, greet, `1 ~ ^stderr: greet: no luck$`)
 	var help bytes.Buffer
 	require.Equal(t, ExitOK, greeter(nil).Execute(t.Context(), []string{"--nope", "-h"}, nil, &help, io.Discard))
 	require.Contains(t, help.String(), "  --name, NAME (default: you)\n        whom to greet. Never nobody\n")

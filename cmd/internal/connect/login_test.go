@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/certtest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
@@ -313,24 +314,26 @@ func TestSettingsOfFilesThatCannotBeRightAreRefusedByName(t *testing.T) {
 	pw, ca := file("pw", "geheim\n"), file("ca", a.PEM())
 	cert, key := certtest.Files(t, t.TempDir(), a.Device(t, "client"))
 	_, other := certtest.Files(t, t.TempDir(), a.Device(t, "client"))
-	for wants, args := range map[string][]string{
-		"REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password":               {"--redis-url=redis://ann:geheim@h:1", "--redis-password-file=" + pw},
-		"REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without":                          {"--redis-url=embedded", "--redis-password-file=" + pw},
-		"--redis-password-file: expected the path of a file that can be used (the file is empty)": {"--redis-url=redis://h:1", "--redis-password-file=" + file("empty", "\n")},
-		"--redis-password-file: expected the path of a file that can be used (the file has more":  {"--redis-url=redis://h:1", "--redis-password-file=" + file("lines", "geheim\ngeheim\n")},
-		"--redis-password-file: expected the path of a file that can be used (the file cannot be": {"--redis-url=redis://h:1", "--redis-password-file=geheim"},
-		"REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: expected a REDIS_URL that":   {"--redis-url=redis://h:1", "--redis-tls-ca-file=" + ca},
-		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one":                      {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + cert},
-		"REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: tls: private key does not match public key":  {"--redis-url=rediss://h:1", "--redis-tls-cert-file=" + cert, "--redis-tls-key-file=" + other},
-		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true":                        {"--redis-url=rediss://h:1?skip_verify=true", "--redis-tls-ca-file=" + ca},
-		"REDIS_TLS_CA_FILE: expected a REDIS_URL without skip":                                    {"--redis-url=rediss://h:1?master_name=m&skip_verify=1", "--redis-tls-ca-file=" + ca},
-		"REDIS_TLS_CA_FILE has no certificate in PEM":                                             {"--redis-url=rediss://h:1", "--redis-tls-ca-file=" + pw},
-	} {
+	calltest.Tells(t, func(args ...string) (int, string) {
 		_, err := loaded(args...)
-		require.ErrorContains(t, err, wants)
+		var faults cli.Faults
+		require.ErrorAs(t, err, &faults)
 		require.NotContains(t, strings.ReplaceAll(err.Error(), dir, ""), "geheim")
-		require.Len(t, err.(cli.Faults), 1, err) //nolint:errorlint // Load returns it as it is
-	}
+		return len(faults), err.Error()
+	}, `
+		1 --redis-url=redis://ann:geheim@h:1 $PW ~ REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password
+		1 --redis-url=embedded $PW ~ REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without
+		1 --redis-url=redis://h:1 --redis-password-file=$EMPTY ~ expected the path of a file .*\(the file is empty\)
+		1 --redis-url=redis://h:1 --redis-password-file=$LINES ~ expected the path of a file .*\(the file has more
+		1 --redis-url=redis://h:1 --redis-password-file=geheim ~ --redis-password-file: .*\(the file cannot be
+		1 --redis-url=redis://h:1 $CA ~ REDIS_TLS_CA_FILE, REDIS_TLS_CERT_FILE, REDIS_TLS_KEY_FILE: expected a REDIS_URL that
+		1 --redis-url=rediss://h:1 $CERT ~ REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: expected both, got one
+		1 --redis-url=rediss://h:1 $CERT --redis-tls-key-file=$OTHERS ~ tls: private key does not match public key
+		1 --redis-url=rediss://h:1?skip_verify=true $CA ~ REDIS_TLS_CA_FILE: expected a REDIS_URL without skip_verify=true
+		1 --redis-url=rediss://h:1?master_name=m&skip_verify=1 $CA ~ REDIS_TLS_CA_FILE: expected a REDIS_URL without skip
+		1 --redis-url=rediss://h:1 --redis-tls-ca-file=$NONE ~ REDIS_TLS_CA_FILE has no certificate in PEM`,
+		"$PW", "--redis-password-file="+pw, "$EMPTY", file("empty", "\n"), "$LINES", file("lines", "geheim\ngeheim\n"),
+		"$CA", "--redis-tls-ca-file="+ca, "$CERT", "--redis-tls-cert-file="+cert, "$OTHERS", other, "$NONE", pw)
 	for _, url := range []string{"rediss://h:1", "rediss://h:1?addr=g:2", "rediss://h:1?master_name=m"} {
 		r, err := loaded("--redis-url="+url, "--redis-password-file="+pw, "--redis-tls-ca-file="+ca,
 			"--redis-tls-cert-file="+cert, "--redis-tls-key-file="+key)

@@ -259,65 +259,55 @@ func TestWhatAnAdministratorAsksForIsDone(t *testing.T) {
 
 func TestWhatIsNotUnderstoodIsRefused(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, target, kind, body, want string }{
-		{"a mistyped dry run", "/api/v1/sweep?dryrun=true", "", "", `unknown parameter \"dryrun\"; known: dry_run, owner, sweep`},
-		{"a dry run that is neither", "/api/v1/sweep?dry_run=maybe", "", "", "dry_run: expected true or false"},
-		{"an owner that is empty", "/api/v1/sweep?owner=", "", "", "owner: expected an instance id"},
-		{"a sweep that is empty", "/api/v1/sweep?sweep=", "", "", "sweep: expected a sweep's name"},
-		{"a parameter given twice", "/api/v1/sweep?owner=a&owner=b", "", "", "owner: given more than once"},
-		{"once in the query and once in JSON", "/api/v1/sweep?owner=a", "application/json", `{"owner": "b"}`, "owner: given more than once"},
-		{"JSON that is none", "/api/v1/sweep", "application/json", `{`, "expected one JSON object"},
-		{"a parameter twice in JSON", "/api/v1/sweep", "application/json", `{"dry_run": true, "dry_run": false}`, "more than once"},
-		{"a query that is cut off", "/api/v1/sweep?dry_run=true%", "application/json", `{}`, "the query cannot be read"},
-		{"a query with a semicolon", "/api/v1/sweep?dry_run=true;", "application/json", `{}`, "the query cannot be read"},
-		{"a JSON number", "/api/v1/sweep", "application/json", `{"owner": 5}`, "owner: expected a string"},
-		{"JSON without its content type", "/api/v1/sweep", "application/x-www-form-urlencoded", `{"dry_run": true}`, "unknown parameter"},
-		{"a form of another kind", "/api/v1/sweep", "multipart/form-data; boundary=x", "--x\r\n", "the body is neither"},
-		{"JSON under no content type", "/api/v1/sweep", "", `{"dry_run": true}`, "the body is neither"},
-		{"JSON that is null", "/api/v1/sweep", "application/json", `null`, "expected one JSON object"},
-		{"two JSON objects", "/api/v1/sweep", "application/json", `{} {"dry_run": true}`, "expected one JSON object"},
-		{"a body too large", "/api/v1/sweep", "application/json", `{"owner": "` + strings.Repeat("x", 70_000) + `"}`, "too large"},
-		{"a pause by nobody", "/api/v1/pause?why=x", "", "", "expected who and why"},
-		{"a pause for no reason", "/api/v1/pause?who=x", "", "", "expected who and why"},
-		{"a pause with two ends", "/api/v1/pause?who=x&why=y&for=1h&until=2999-01-01T00:00:00Z", "", "", "got both"},
-		{"a pause for no time", "/api/v1/pause?who=x&why=y&for=0s", "", "", "for: expected a duration"},
-		{"a pause without a unit", "/api/v1/pause?who=x&why=y&for=60", "", "", "for: expected a duration"},
-		{"a pause until yesterday", "/api/v1/pause?who=x&why=y&until=2001-01-01T00:00:00Z", "", "", "until: expected a time to come"},
-		{"a resume with a reason", "/api/v1/resume?why=y", "", "", "unknown parameter"},
-		{"a resign with a target", "/api/v1/resign?to=y", "", "", "unknown parameter"},
+	b := setup(t)
+	b.tells(t, `
+		400 POST /api/v1/sweep?dryrun=true ~ unknown parameter \\"dryrun\\"; known: dry_run, owner, sweep
+		400 POST /api/v1/sweep?dry_run=maybe ~ dry_run: expected true or false
+		400 POST /api/v1/sweep?owner= ~ owner: expected an instance id
+		400 POST /api/v1/sweep?sweep= ~ sweep: expected a sweep's name
+		400 POST /api/v1/sweep?owner=a&owner=b ~ owner: given more than once
+		400 POST /api/v1/pause?why=x ~ expected who and why
+		400 POST /api/v1/pause?who=x ~ expected who and why
+		400 POST /api/v1/pause?who=x&why=y&for=1h&until=2999-01-01T00:00:00Z ~ got both
+		400 POST /api/v1/pause?who=x&why=y&for=0s ~ for: expected a duration
+		400 POST /api/v1/pause?who=x&why=y&for=60 ~ for: expected a duration
+		400 POST /api/v1/pause?who=x&why=y&until=2001-01-01T00:00:00Z ~ until: expected a time to come
+		400 POST /api/v1/resume?why=y ~ unknown parameter
+		400 POST /api/v1/resign?to=y ~ unknown parameter`)
+	for _, tt := range []struct{ query, kind, body, want string }{
+		{"?owner=a", "application/json", `{"owner": "b"}`, "owner: given more than once"},
+		{"", "application/json", `{`, "expected one JSON object"},
+		{"", "application/json", `{"dry_run": true, "dry_run": false}`, "more than once"},
+		{"?dry_run=true%", "application/json", `{}`, "the query cannot be read"},
+		{"?dry_run=true;", "application/json", `{}`, "the query cannot be read"},
+		{"", "application/json", `{"owner": 5}`, "owner: expected a string"},
+		{"", "application/x-www-form-urlencoded", `{"dry_run": true}`, "unknown parameter"},
+		{"", "multipart/form-data; boundary=x", "--x\r\n", "the body is neither"},
+		{"", "", `{"dry_run": true}`, "the body is neither"},
+		{"", "application/json", `null`, "expected one JSON object"},
+		{"", "application/json", `{} {"dry_run": true}`, "expected one JSON object"},
+		{"", "application/json", `{"owner": "` + strings.Repeat("x", 70_000) + `"}`, "too large"},
+	} {
+		code, body := b.do(t, "POST", "/api/v1/sweep"+tt.query, tt.kind, tt.body)
+		require.Equal(t, 400, code, tt.want)
+		require.Contains(t, body, tt.want)
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			code, body := b.do(t, "POST", tt.target, tt.kind, tt.body)
-			require.Equal(t, 400, code)
-			require.Contains(t, body, tt.want)
-			require.Equal(t, &fake{}, b.janitor)
-		})
-	}
+	require.Equal(t, &fake{}, b.janitor)
 }
 
 func TestErrorsOfTheJanitorHaveTheirStatus(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.janitor.err = errors.Join(&janitor.NotLeaderError{Leader: "ingest-2"}, errors.New("more"))
-	for _, path := range []string{"/api/v1/sweep", "/api/v1/resign"} {
-		code, body := b.post(t, path)
-		require.Equal(t, 409, code)
-		require.Contains(t, body, `"leader": "ingest-2"`)
-	}
+	b.tells(t, `
+		409 POST /api/v1/sweep ~ "leader": "ingest-2"
+		409 POST /api/v1/resign ~ "leader": "ingest-2"`)
 	b.janitor.err = &janitor.NotLeaderError{}
-	_, body := b.post(t, "/api/v1/sweep")
-	require.Contains(t, body, `"leader": ""`)
+	b.tells(t, `409 POST /api/v1/sweep ~ "leader": ""`)
 	b.janitor.err = &janitor.UnknownSweepError{Name: "regitsry", Known: []string{"owners", "registry"}}
-	code, body := b.post(t, "/api/v1/sweep?sweep=regitsry")
-	require.Equal(t, 400, code)
-	require.Contains(t, body, "there are owners, registry")
+	b.tells(t, `400 POST /api/v1/sweep?sweep=regitsry ~ there are owners, registry`)
 	b.janitor.err = errors.New("redis is away")
-	code, body = b.post(t, "/api/v1/pause?who=a&why=b")
-	require.Equal(t, 503, code)
-	require.JSONEq(t, `{"error": "redis is away"}`, body)
+	b.tells(t, `503 POST /api/v1/pause?who=a&why=b ~ ^\{ "error": "redis is away" \}$`)
 }
 
 func TestAListenerThatFailsEndsTheServing(t *testing.T) {

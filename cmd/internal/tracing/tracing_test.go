@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing/tracetest"
 	"github.com/rollcall-redis/rollcall/internal/process"
@@ -32,8 +33,9 @@ func with(t *testing.T, pairs ...string) {
 			t.Setenv(name, "")
 		}
 	}
-	for i := 0; i < len(pairs); i += 2 {
-		t.Setenv(pairs[i], pairs[i+1])
+	for _, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
+		t.Setenv(name, value)
 	}
 }
 
@@ -69,47 +71,46 @@ const secret = "do-not-tell-it"
 
 func TestTheUsualVariablesTurnItOnAndOff(t *testing.T) {
 	collector := tracetest.Start(t)
-	const endpoint, ofTraces = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-	for name, c := range map[string]struct {
-		variables []string
-		spans     int
-		says      string // a warning
-	}{
-		"an endpoint":                {[]string{endpoint, collector.URL}, 1, ""},
-		"one of traces":              {[]string{ofTraces, collector.URL + "/v1/traces", endpoint, "http://127.0.0.1:1"}, 1, ""},
-		"everything is off":          {[]string{endpoint, collector.URL, "OTEL_SDK_DISABLED", "TRUE"}, 0, ""},
-		"traces are off":             {[]string{endpoint, collector.URL, "OTEL_TRACES_EXPORTER", "none"}, 0, ""},
-		"nothing is sampled":         {[]string{endpoint, collector.URL, "OTEL_TRACES_SAMPLER", "always_off"}, 0, ""},
-		"a protocol not spoken here": {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, 0, "expected http/protobuf, got \\\"grpc\\\""},
-		"no URL":                     {[]string{endpoint, "collector:4318"}, 0, "expected a URL such as"},
-		"headers without a value":    {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer " + secret}, 0, "expected name=value"},
-		"a header that is no text":   {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "api-key=%zz" + secret}, 0, "expected name=value"},
-		"a header with an odd name":  {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_HEADERS", "Bearer " + secret + "=="}, 0, "expected name=value"},
-		"headers":                    {[]string{endpoint, collector.URL, "OTEL_EXPORTER_OTLP_HEADERS", "api-key=" + secret + ", x=%20y"}, 1, ""},
-		"an unknown sampler":         {[]string{endpoint, collector.URL, "OTEL_TRACES_SAMPLER", "sometimes"}, 1, "OpenTelemetry complains"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			with(t, c.variables...)
-			var log process.Buffer
-			before := len(collector.Spans())
-			traces := tracing.Start(t.Context(), config(&log))
-			require.NotContains(t, log.String(), secret)
-			if start := traces.StartSpan(); start != nil {
-				_, end := start(t.Context(), "term")
-				end(nil)
+	calltest.Tells(t, func(variables ...string) (spans int, warnings string) {
+		for i, pair := range variables {
+			variables[i] = "OTEL_" + strings.ReplaceAll(pair, "·", " ")
+		}
+		with(t, variables...)
+		var log process.Buffer
+		before := len(collector.Spans())
+		traces := tracing.Start(t.Context(), config(&log))
+		require.NotContains(t, log.String(), secret)
+		if start := traces.StartSpan(); start != nil {
+			_, end := start(t.Context(), "term")
+			end(nil)
+		}
+		traces.Close()
+		for text := range strings.Lines(log.String()) {
+			if strings.Contains(text, "level=WARN") {
+				warnings += text
 			}
-			traces.Close()
-			require.Len(t, collector.Spans()[before:], c.spans)
-			require.Contains(t, log.String(), c.says)
-			require.Equal(t, c.says != "", strings.Contains(log.String(), "level=WARN"), log.String())
-		})
-	}
+		}
+		return len(collector.Spans()) - before, warnings
+	}, `
+		1 $AT ~ \A\z
+		1 EXPORTER_OTLP_TRACES_ENDPOINT=$URL/v1/traces EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1 ~ \A\z
+		0 $AT SDK_DISABLED=TRUE ~ \A\z
+		0 $AT TRACES_EXPORTER=none ~ \A\z
+		0 $AT TRACES_SAMPLER=always_off ~ \A\z
+		0 $AT EXPORTER_OTLP_PROTOCOL=grpc ~ expected http/protobuf, got \\"grpc\\"
+		0 EXPORTER_OTLP_ENDPOINT=collector:4318 ~ expected a URL such as
+		0 $AT EXPORTER_OTLP_HEADERS=Authorization:·Bearer·$SECRET ~ expected name=value
+		0 $AT EXPORTER_OTLP_TRACES_HEADERS=api-key=%zz$SECRET ~ expected name=value
+		0 $AT EXPORTER_OTLP_HEADERS=Bearer·$SECRET== ~ expected name=value
+		1 $AT EXPORTER_OTLP_HEADERS=api-key=$SECRET,·x=%20y ~ \A\z
+		1 $AT TRACES_SAMPLER=sometimes ~ OpenTelemetry complains`,
+		"$AT", "EXPORTER_OTLP_ENDPOINT="+collector.URL, "$URL", collector.URL, "$SECRET", secret)
 }
 
 func TestASpanHasItsParentItsAttributesAndItsStatus(t *testing.T) {
 	collector := tracetest.Start(t)
-	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL, "OTEL_RESOURCE_ATTRIBUTES", "deployment=blue",
-		"OTEL_SERVICE_NAME", "trackers")
+	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_RESOURCE_ATTRIBUTES=deployment=blue",
+		"OTEL_SERVICE_NAME=trackers")
 	var log process.Buffer
 	traces := tracing.Start(t.Context(), config(&log))
 	start := traces.StartSpan()
@@ -146,7 +147,7 @@ func TestASpanHasItsParentItsAttributesAndItsStatus(t *testing.T) {
 
 func TestARequestIsPartOfItsCallersTrace(t *testing.T) {
 	collector := tracetest.Start(t)
-	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
 	traces := tracing.Start(t.Context(), config(new(process.Buffer)))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sessions/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +186,8 @@ func TestACollectorThatFailsIsTheLogsMatterOnceAndNobodyElses(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", strings.Replace(server.URL, "http://", "http://user:hunter2@", 1), "OTEL_BSP_SCHEDULE_DELAY", "1")
+	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+strings.Replace(server.URL, "http://", "http://user:hunter2@", 1),
+		"OTEL_BSP_SCHEDULE_DELAY=1")
 	var log process.Buffer
 	traces := tracing.Start(t.Context(), config(&log))
 	await := func(what func() bool) {
@@ -209,7 +211,7 @@ func TestACollectorThatHangsKeepsNoProgramFromItsEnd(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer server.Close()
 	defer close(release)
-	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT", server.URL, "OTEL_BSP_SCHEDULE_DELAY", "1")
+	with(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=1")
 	traces := tracing.Start(t.Context(), config(new(process.Buffer)))
 	for range 10_000 { // more than are kept
 		_, end := traces.StartSpan()(t.Context(), "term")
