@@ -17,12 +17,10 @@ import (
 	"github.com/rollcall-redis/rollcall/registry"
 )
 
-// embed is what docs/availability.md shows, between the two marks: a test of internal/docs compares
-// them. work is a service's own.
+// embed is all of a replica but work, which is a service's own.
 func embed(
 	ctx context.Context, databaseURL string, opt *redis.Options, work func(context.Context, *availability.Mirror) error,
 ) error {
-	// page: embed
 	source, err := postgres.Open(ctx, databaseURL) // the truth
 	if err != nil {
 		return err
@@ -52,10 +50,10 @@ func embed(
 	g.Go(jan.Run) // one replica at a time: auto-offline, heartbeats to Postgres, comparison
 	g.Go(func(ctx context.Context) error { return work(ctx, mirror) })
 	return g.Wait()
-	// page: end
 }
 
-// use is the other block of that page.
+// use is what docs/availability.md shows, between the two marks: a test of internal/docs compares
+// them.
 func use(ctx context.Context, mirror *availability.Mirror, session, mitra string) error {
 	// page: use
 	<-mirror.Ready() // for as long as you like: until then reads fall back to Postgres

@@ -69,14 +69,12 @@ func (c *chat) connect(w http.ResponseWriter, r *http.Request) {
 	go s.watch(ctx)
 	go s.write(ctx)
 	go func() { // the socket is served meanwhile; the rule may remove what has no entry
-		// rollcall: socket
 		if err := claim.Wait(ctx); err != nil {
 			return // the socket has ended
 		}
 		if err := c.rdb.ZAdd(ctx, online, redis.Z{Member: id}).Err(); err != nil {
 			c.nudge() // tries again, with everything else
 		}
-		// rollcall: end
 	}()
 	texts := make(chan string, textsWait)
 	go c.sendAll(ctx, user, texts)
@@ -124,13 +122,11 @@ func (c *chat) closed(s *socket) error {
 	c.mu.Lock() // until Register has returned
 	claim := s.claim
 	c.mu.Unlock()
-	// rollcall: close
 	var moved rollcall.MovedError
 	if errors.As(claim.Err(), &moved) {
 		return s.conn.Close(4001, "this device has connected again") // do not come back
 	}
 	return s.conn.Close(websocket.StatusGoingAway, "connect again")
-	// rollcall: end
 }
 
 // gone forgets a socket. It leaves the sorted set alone: the device may be at another replica by

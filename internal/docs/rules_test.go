@@ -29,5 +29,5 @@ func TestRulesOnPagesAreRules(t *testing.T) {
 		}
 	}
 	require.Equal(t, 3, found["docs/orphans.md"])
-	require.Equal(t, 1, found["docs/orphan-rules.md"])
+	require.Equal(t, 2, found["docs/orphan-rules.md"])
 }

@@ -100,7 +100,6 @@ func TestTheReferenceHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 	require.NoError(t, err)
 	types := structs(reflect.TypeFor[Rule](), map[string]reflect.Type{})
 	tables := strings.Split(string(page), "<!-- fields of ")[1:]
-	require.Len(t, tables, len(types))
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (yes )?")
 	for _, text := range tables {
 		name, text, _ := strings.Cut(text, " -->")
@@ -112,6 +111,12 @@ func TestTheReferenceHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 		}
 		require.Equal(t, names(types[name]), fields, name)
 		require.Equal(t, needed(types[name]), yes, name)
+		delete(types, name)
+	}
+	for name, of := range types { // the page shows them in YAML, which its tests parse
+		for _, field := range names(of) {
+			require.Regexp(t, `[ {]`+field+`:`, string(page), name)
+		}
 	}
 }
 
