@@ -100,7 +100,7 @@ func TestTheReferenceHasTheFieldsOfRulesAndNoOthers(t *testing.T) {
 	require.NoError(t, err)
 	types := structs(reflect.TypeFor[Rule](), map[string]reflect.Type{})
 	tables := strings.Split(string(page), "<!-- fields of ")[1:]
-	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (yes )?")
+	row := regexp.MustCompile("(?m)^[|-] `([a-z_]+)`( \\(needed\\))?")
 	for _, text := range tables {
 		name, text, _ := strings.Cut(text, " -->")
 		var fields, yes []string
