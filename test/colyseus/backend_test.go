@@ -19,10 +19,9 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/process"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/orphan/mongodb/mongotest"
 )
 
-func TestMain(m *testing.M) { mongotest.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // patience is how long a test waits for what has to happen. It is no measure of anything.
 const patience = 2 * time.Minute

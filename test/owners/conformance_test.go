@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -378,72 +377,4 @@ func outlastsRedis(w *world) {
 	w.is("while away", "a")
 	a.registers("after")
 	w.is("before", "")
-}
-
-// A fleet of both languages under random faults: at rest the registry is exactly what is connected.
-func TestAMixedFleetConverges(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	w := &world{t: t, server: server, Client: server.Client()}
-	w.sweeps()
-	var commands []func() *exec.Cmd
-	for _, command := range languages() {
-		commands = append(commands, command)
-	}
-	const owners, phones, steps = 4, 60, 250
-	rnd := rand.New(rand.NewPCG(1, 2))
-	fleet, at := make([]*owner, owners), map[string]int{} // where each phone is connected
-	landed := map[string]time.Time{}
-	join := func(i int) {
-		w.command = commands[i%len(commands)]
-		fleet[i] = w.start(fmt.Sprint("owner-", i))
-	}
-	for i := range fleet {
-		join(i)
-	}
-	for range steps {
-		phone, i := fmt.Sprint("phone-", rnd.IntN(phones)), rnd.IntN(owners)
-		switch n := rnd.IntN(100); {
-		case n < 70: // it moves; the socket that it leaves closes late, or is only half open for now
-			from, was := at[phone]
-			w.after(landed[phone].Add(apart))
-			fleet[i].registers(phone)
-			landed[phone] = w.now()
-			at[phone] = i
-			if was && from != i {
-				fleet[from].do("release", phone)
-			}
-		case n < 88:
-			if from, was := at[phone]; was {
-				fleet[from].do("release", phone)
-				delete(at, phone)
-			}
-		case n < 92:
-			fleet[i].Kill()
-			for phone, of := range at {
-				if of == i {
-					delete(at, phone)
-				}
-			}
-			join(i)
-		case n < 96:
-			require.NoError(t, fleet[i].Signal(syscall.SIGSTOP))
-			wait := time.NewTimer(time.Duration(rnd.Int64N(int64(interval))))
-			<-wait.C
-			require.NoError(t, fleet[i].Signal(syscall.SIGCONT))
-		case n < 98:
-			w.FlushAll(t.Context())
-		default:
-			w.HDel(t.Context(), keys.Registry(), phone)
-		}
-	}
-	want := map[string]string{}
-	for phone, i := range at {
-		want[phone] = fleet[i].id
-	}
-	var have map[string]string
-	w.eventually("registry and sockets agree", func() bool {
-		have = w.HGetAll(t.Context(), keys.Registry()).Val()
-		return fmt.Sprint(have) == fmt.Sprint(want) // maps are printed in the order of their keys
-	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 	"github.com/rollcall-redis/rollcall/internal/keyless"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
@@ -148,21 +149,21 @@ func (p *peer) loses(id, word string, handshake int64) {
 
 // A handshake is when the socket was registered, whenever that lands, by the server's clock.
 func stampsTheHandshake(w *world) {
-	net := newNetwork(w.t, w.server.Addr())
-	net.ahead.Store(time.Hour.Milliseconds())
-	a := w.startAt(net.Addr().String(), "a")
+	p := proxy.New(w.t, w.server.Addr())
+	n := newName(w.t, p.Addr())
+	n.ahead.Store(time.Hour.Milliseconds())
+	a := w.startAt(n.Addr().String(), "a")
 	a.registers("first")
-	net.cut(true)
+	mend := cut(p)
 	a.do("register", "phone")
 	a.do("register", "phone")
 	a.awaits(moved("phone", "a")) // it has dealt with both
 	w.after(w.now().Add(apart))
 	back := w.now().Add(time.Hour).UnixMilli()
-	net.cut(false)
+	mend()
 	a.awaits(event{Event: "landed", Key: "phone"})
-	p := w.peerOf(a)
 	w.HSet(w.t.Context(), keys.Registry(), "phone", "peer")
-	asked := p.hears("it asks", func() { a.do("touch", "phone") }, answers("phone"))
+	asked := w.peerOf(a).hears("it asks", func() { a.do("touch", "phone") }, answers("phone"))
 	require.Less(w.t, asked.handshake, back, "it is not when the registration landed")
 	ahead := asked.at - w.now().UnixMilli()
 	require.InDelta(w.t, time.Hour.Milliseconds(), ahead, float64(patience.Milliseconds()),
@@ -298,19 +299,20 @@ func hearsItsOwnDatabase(w *world) {
 // stayed at the former one, which answers pings: a replica, then one that still takes writes.
 func listensWhereOthersPublish(w *world) {
 	ctx, next, third := w.t.Context(), redistest.Start(w.t), redistest.Start(w.t)
-	net := newNetwork(w.t, w.server.Addr())
-	a := w.startAt(net.Addr().String(), "a")
+	n := newName(w.t, w.server.Addr())
+	a := w.startAt(n.Addr().String(), "a")
 	a.registers("phone")
 	hears := func(server *redistest.Server) {
 		at := &world{w.t, server, server.Client(), w.command}
 		at.is("phone", "a")
 		at.peerOf(a).handshake("phone")
 	}
-	net.lead(next.Addr())
+	n.lead(next.Addr())
 	require.NoError(w.t, w.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
 	hears(next)
-	net.lead(third.Addr())
-	net.leaveListeners()
+	n.lead(third.Addr())
+	// All but those that listen.
+	require.NoError(w.t, next.Client().ClientKillByFilter(ctx, "TYPE", "normal").Err())
 	hears(third)
 	require.NoError(w.t, third.Client().ClientKillByFilter(ctx, "TYPE", "pubsub").Err())
 	hears(third)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
 // Each case here shows an owner one sign alone that Redis lost something, or that it may write
@@ -154,14 +156,15 @@ func noticesTheRegistryMissing(w *world) {
 
 // The answer to the beat that wrote its record anew is lost, and later ones show nothing.
 func noticesALostAnswer(w *world) {
-	net := newNetwork(w.t, w.server.Addr())
-	a := w.startAt(net.Addr().String(), "a")
+	p := proxy.New(w.t, w.server.Addr())
+	a := w.startAt(p.Addr(), "a")
 	w.holdsMany(a)
-	net.loses.Store(true)
+	lost := p.LoseReplies()
 	w.loseMost()
 	w.HDel(w.t.Context(), keys.Beats(), "a")
-	w.eventually("the answer is lost", net.lost.Load)
-	net.cut(false)
+	w.eventually("the answer is lost", func() bool { return w.HExists(w.t.Context(), keys.Beats(), "a").Val() })
+	lost.End()
+	p.Cut()
 	w.backSoon(a)
 }
 
@@ -180,22 +183,19 @@ func noticesAServerThatTookNoWrites(w *world) {
 // A registration without an answer lands after the release, and the index does not show it.
 func looksAgainForLateWrites(w *world) {
 	ctx := w.t.Context()
-	net := newNetwork(w.t, w.server.Addr())
-	a := w.startAt(net.Addr().String(), "a")
+	p := proxy.New(w.t, w.server.Addr())
+	a := w.startAt(p.Addr(), "a")
 	a.registers("other")
-	id := ""
-	for i := 0; !net.waits(id); i++ { // it may have sent that on another connection
-		id = fmt.Sprint("phone-", i)
-		net.hold()
-		a.do("register", id)
-		w.eventually("it registers", func() bool { return net.waits(id) || w.entry(id) == "a" })
-	}
+	const id = "phone"
+	caught, release := p.HoldNext(func(r proxy.Request) bool { return r.Has(id) })
+	a.do("register", id)
+	<-caught
 	w.is(id, "a") // by another connection
 	a.do("release", id)
 	w.is(id, "")
 	w.beats("a") // it looks at its index no more
 	next := w.writes(keys.Registry())
-	net.deliver()
+	release()
 	next() // it may be taken out a moment later
 	w.SRem(ctx, keys.Devices("a"), id)
 	w.is(id, "")
@@ -213,10 +213,10 @@ func beatsWhileMemoryIsFull(w *world) {
 // An owner that registers too late must not take the entry of a socket that is newer by now.
 func registersLateAndOverwritesNothing(w *world) {
 	ctx := w.t.Context()
-	net := newNetwork(w.t, w.server.Addr())
-	a, b := w.start("a"), w.startAt(net.Addr().String(), "b")
+	p := proxy.New(w.t, w.server.Addr())
+	a, b := w.start("a"), w.startAt(p.Addr(), "b")
 	b.registers("other")
-	net.cut(true)
+	mend := cut(p)
 	b.do("register", "phone")
 	late := time.NewTimer(1500 * time.Millisecond)
 	<-late.C
@@ -225,7 +225,7 @@ func registersLateAndOverwritesNothing(w *world) {
 	defer heard.Close()
 	_, err := heard.Receive(ctx)
 	require.NoError(w.t, err)
-	net.cut(false)
+	mend()
 	b.awaits(moved("phone", "a"))
 	require.Equal(w.t, "a", w.entry("phone"))
 	require.NoError(w.t, w.Publish(ctx, keys.Heartbeat("a"), "/all").Err())
