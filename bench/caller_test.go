@@ -41,29 +41,29 @@ type caller struct {
 }
 
 func (r *rig) newCaller() *caller {
-	ctx := r.t.Context()
+	ctx := r.Context()
 	c := &caller{rig: r}
 	c.watch()
 	r.warmFor(seenTiming.Interval)
-	require.NoError(r.t, r.rdb.Set(ctx, benchKey, "value", 0).Err())
+	require.NoError(r, r.rdb.Set(ctx, benchKey, "value", 0).Err())
 	var err error
 	c.renewal, err = r.rdb.ScriptLoad(ctx,
 		`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end`).Result()
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	c.lease = guard.Lease{Token: "bench/token", Epoch: uint64(time.Now().Add(time.Hour).UnixMicro())}
-	require.NoError(r.t, r.rdb.Set(ctx, r.keys.Lease(), c.lease.Token, 0).Err())
+	require.NoError(r, r.rdb.Set(ctx, r.keys.Lease(), c.lease.Token, 0).Err())
 	c.guard = guard.New(r.rdb, r.rdb, r.keys, seenTiming, owner("live", 0))
 	verdict, _, err := c.guard.Open(ctx, c.lease)
-	require.NoError(r.t, err)
-	require.Equal(r.t, guard.Done, verdict)
+	require.NoError(r, err)
+	require.Equal(r, guard.Done, verdict)
 	sub := r.rdb.Subscribe(ctx, benchKey)
-	r.t.Cleanup(func() { _ = sub.Close() })
+	r.Cleanup(func() { _ = sub.Close() })
 	go func() {
 		for range sub.Channel() {
 		}
 	}()
 	r.until(func() bool { return r.rdb.PubSubNumSub(ctx, benchKey).Val()[benchKey] == 1 })
-	c.other = redistest.Start(r.t)
+	c.other = redistest.Start(r)
 	return c
 }
 
@@ -72,8 +72,8 @@ var lastHeader = regexp.MustCompile(`(?s).*\n-- (\w+)\.lua: `)
 
 // watch runs a replica that makes each of its calls once, and remembers them.
 func (c *caller) watch() {
-	ctx := c.t.Context()
-	require.NoError(c.t, c.rdb.ScriptFlush(ctx).Err()) // so that each script is sent once in full
+	ctx := c.Context()
+	require.NoError(c, c.rdb.ScriptFlush(ctx).Err()) // so that each script is sent once in full
 	var mu sync.Mutex
 	seen := map[string][]any{}
 	listen := redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -102,11 +102,11 @@ func (c *caller) watch() {
 	c.instance = p.reg.Instance()
 	device := imei(c.priced)
 	claim := p.reg.Register(device, nobody)
-	require.NoError(c.t, claim.Wait(ctx))
+	require.NoError(c, claim.Wait(ctx))
 	_, err := p.reg.Lookup(ctx, device)
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.rdb.HDel(ctx, c.keys.Registry(), device).Err())
-	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Heartbeat(c.instance)).Err())
+	require.NoError(c, err)
+	require.NoError(c, c.rdb.HDel(ctx, c.keys.Registry(), device).Err())
+	require.NoError(c, c.rdb.Del(ctx, c.keys.Heartbeat(c.instance)).Err())
 	c.until(func() bool { return heard("beat") && heard("heal") })
 	claim.Release()
 	c.until(func() bool { return heard("release") })
@@ -120,10 +120,10 @@ func (c *caller) again(p redis.Pipeliner, script string, devices ...any) {
 	if len(devices) > 0 {
 		const owners = 8 // ARGV that all scripts of an owner share
 		keys, err := strconv.Atoi(fmt.Sprint(call[2]))
-		require.NoError(c.t, err)
+		require.NoError(c, err)
 		call = append(call[:3+keys+owners:3+keys+owners], devices...)
 	}
-	p.Do(c.t.Context(), call...)
+	p.Do(c.Context(), call...)
 }
 
 // lookUp asks for a device that is registered.
@@ -134,7 +134,7 @@ func (c *caller) lookUp(p redis.Pipeliner) {
 			call[i] = c.known(1)[0]
 		}
 	}
-	p.Do(c.t.Context(), call...)
+	p.Do(c.Context(), call...)
 }
 
 // known are k devices that are registered, anywhere in the registry.
@@ -148,7 +148,7 @@ func (c *caller) known(k int) []string {
 
 // record stores a record of telemetry like the gateway's.
 func (c *caller) record(p redis.Pipeliner, i int) {
-	p.Do(c.t.Context(), "xadd", "bench:telemetry", "maxlen", "~", 100_000, "*", "imei", imei(i),
+	p.Do(c.Context(), "xadd", "bench:telemetry", "maxlen", "~", 100_000, "*", "imei", imei(i),
 		"instance", owner("live", 0), "codec", "8E", "ts", 1_700_000_000_000+i, "priority", 0, "lat", "54.6871550", "lng", "25.2796510",
 		"altitude", 112, "angle", 214, "satellites", 11, "speed", 54, "event", 0, "io", `{"1":0,"21":4,"66":12543,"239":1,"240":1}`)
 }
@@ -161,18 +161,18 @@ func (c *caller) evict(dead string, devices []any) error {
 		items[i] = device.(string)
 	}
 	c.asked++
-	answer, err := c.guard.Do(c.t.Context(), guard.Batch{
+	answer, err := c.guard.Do(c.Context(), guard.Batch{
 		ID: guard.BatchID{Epoch: c.lease.Epoch, N: c.asked}, Token: c.lease.Token, Sweep: "bench", Owner: dead,
 		Body: guard.EvictEntries, Keys: guard.EntryKeys(c.keys, dead)[:1], Items: items,
 		Evidence: guard.Evidence{Record: longDead, ReadAt: time.Now().UnixMilli()},
 	})
-	require.Equal(c.t, len(items), answer.Deleted, "%+v", answer)
+	require.Equal(c, len(items), answer.Deleted, "%+v", answer)
 	return err
 }
 
 // floor measures a GET in a pipeline, in µs of Redis CPU.
 func (c *caller) floor() float64 {
-	us := c.pipelined(0, 20*c.repeats, func(p redis.Pipeliner, _ int) { p.Get(c.t.Context(), benchKey) })
+	us := c.pipelined(0, 20*c.repeats, func(p redis.Pipeliner, _ int) { p.Get(c.Context(), benchKey) })
 	c.floors = append(c.floors, us)
 	return us
 }
@@ -207,7 +207,7 @@ func (c *caller) alone(name string, items, n int, do func(i int) error) {
 	floor := c.floor()
 	us := c.us(n, func() {
 		for i := range n {
-			require.NoError(c.t, do(i))
+			require.NoError(c, do(i))
 		}
 	})
 	c.readings = append(c.readings, reading{name, items, us / floor, true})

@@ -83,9 +83,9 @@ func (r *rig) idlers(n, partitions int) (all []*partition.Janitor, stop func()) 
 		reg, err := partition.NewRegistry(registry.Config{
 			Client: client, Control: control, Layout: r.keys, Drain: time.Millisecond, Logger: quiet,
 		}, partitions)
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		jan, err := partition.NewJanitor(janitor.Config{Client: client, Control: control, Logger: quiet}, reg)
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		all = append(all, jan)
 		p.Go(reg.Run)
 		p.Go(jan.Run)
@@ -97,9 +97,9 @@ func (r *rig) idlers(n, partitions int) (all []*partition.Janitor, stop func()) 
 			err = errors.Join(err, f())
 		}
 		if err != nil {
-			r.t.Error(err)
+			r.Error(err)
 		}
 	})
-	r.t.Cleanup(stop)
+	r.Cleanup(stop)
 	return all, stop
 }

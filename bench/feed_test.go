@@ -14,31 +14,31 @@ import (
 
 // staff fills a database with mitras who are online, active, and were just heard of.
 func (r *rig) staff(db *pgtest.DB, n int) *postgres.Source {
-	ctx := r.t.Context()
+	ctx := r.Context()
 	source, err := postgres.Open(ctx, db.URL, postgres.Timeout(time.Minute))
-	require.NoError(r.t, err)
-	r.t.Cleanup(source.Close)
-	require.NoError(r.t, source.Migrate(ctx))
+	require.NoError(r, err)
+	r.Cleanup(source.Close)
+	require.NoError(r, source.Migrate(ctx))
 	ids := make([]string, n)
 	for i := range ids {
 		ids[i] = mitra(i)
 	}
 	r.sql(db, "INSERT INTO mitras (id, is_active) SELECT id, true FROM unnest($1::uuid[]) id", ids)
 	r.sql(db, "INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at) SELECT id, true, now(), now() FROM mitras")
-	require.NoError(r.t, source.PutSetting(ctx, "stale_after_seconds", 24*60*60)) // nobody is silent here
+	require.NoError(r, source.PutSetting(ctx, "stale_after_seconds", 24*60*60)) // nobody is silent here
 	return source
 }
 
 func (r *rig) sql(db *pgtest.DB, statement string, args ...any) {
-	_, err := db.Exec(r.t.Context(), statement, args...)
-	require.NoError(r.t, err)
+	_, err := db.Exec(r.Context(), statement, args...)
+	require.NoError(r, err)
 }
 
 // fromRawSQL is how late readers see what somebody does by psql.
 func fromRawSQL(r *rig) {
-	ctx := r.t.Context()
+	ctx := r.Context()
 	r.section("Availability: from raw SQL to Redis")
-	db := pgtest.Start(r.t).Database()
+	db := pgtest.Start(r).Database()
 	source := r.staff(db, r.mitras)
 	r.clear()
 	m := r.mirror(source)
@@ -51,7 +51,7 @@ func fromRawSQL(r *rig) {
 		begun := time.Now()
 		r.until(func() bool {
 			is, err := r.rdb.SIsMember(ctx, onlineKey, id).Result()
-			require.NoError(r.t, err)
+			require.NoError(r, err)
 			return is == online
 		})
 		took = append(took, time.Since(begun))

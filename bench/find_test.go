@@ -25,12 +25,12 @@ func find(r *rig) {
 		m := r.seeded(crew(n))
 		times := max(1, r.found[len(r.found)-1]/n)
 		want := n - (n+idle-1)/idle
-		require.Equal(r.t, want, r.findAvailable(m)) // the server knows the script then
+		require.Equal(r, want, r.findAvailable(m)) // the server knows the script then
 		run := func(find func() int) func() cost {
 			return func() cost {
 				return r.measure(n*times, func() {
 					for range times {
-						require.Equal(r.t, want, find())
+						require.Equal(r, want, find())
 					}
 				})
 			}
@@ -51,7 +51,7 @@ func find(r *rig) {
 
 func (r *rig) findAvailable(m *mirror) (n int) {
 	r.until(func() bool {
-		all, err := m.FindAvailable(r.t.Context(), 0)
+		all, err := m.FindAvailable(r.Context(), 0)
 		n = len(all.Value)
 		return err == nil
 	})
@@ -59,9 +59,9 @@ func (r *rig) findAvailable(m *mirror) (n int) {
 }
 
 func (r *rig) findPlainly(rdb *redis.Client) (all []found) {
-	ctx := r.t.Context()
+	ctx := r.Context()
 	ids, err := rdb.SDiff(ctx, onlineKey, deactivatedKey).Result()
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	cutoff := time.Now().Add(-2 * time.Minute).UTC().Format(isoMS)
 	for some := range slices.Chunk(ids, page) {
 		cmds, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -71,7 +71,7 @@ func (r *rig) findPlainly(rdb *redis.Client) (all []found) {
 			}
 			return nil
 		})
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		for i, id := range some {
 			at, text := cmds[2*i].(*redis.StringCmd).Val(), cmds[2*i+1].(*redis.StringCmd).Val()
 			if n, err := strconv.Atoi(text); err == nil && n < capacity && at >= cutoff {

@@ -30,8 +30,8 @@ func fullScanOf(r *rig) {
 			way{name: "janitor", kind: ours, run: func() cost {
 				var report janitor.Report
 				c := r.withHeap(n, func() { report = jan.pass() })
-				require.GreaterOrEqual(r.t, report.Scanned, n)
-				require.Zero(r.t, report.Condemned)
+				require.GreaterOrEqual(r, report.Scanned, n)
+				require.Zero(r, report.Condemned)
 				return c
 			}},
 		)
@@ -64,12 +64,12 @@ func (r *rig) promiseScan(n int, bare, pass result) {
 
 // scanAll is the bare loop.
 func (r *rig) scanAll(n int) {
-	met, all := 0, r.rdb.HScan(r.t.Context(), r.keys.Registry(), 0, "", page).Iterator()
-	for all.Next(r.t.Context()) {
+	met, all := 0, r.rdb.HScan(r.Context(), r.keys.Registry(), 0, "", page).Iterator()
+	for all.Next(r.Context()) {
 		met++
 	}
-	require.NoError(r.t, all.Err())
-	require.GreaterOrEqual(r.t, met, 2*n)
+	require.NoError(r, all.Err())
+	require.GreaterOrEqual(r, met, 2*n)
 }
 
 // withHeap is measure, with the most that our heap grew meanwhile. Work on a few entries is done

@@ -32,7 +32,7 @@ func gateway(r *rig) {
 		"the replica has less of.", many(n), r.beat, runtime.NumCPU())
 	empty := g.memory()
 	fleet, err := sim.Simulate(sim.Config{Devices: n, Targets: []string{g.devices}, Interval: r.beat, Ramp: time.Millisecond, Seed: 1})
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { fleet.Run(ctx) })
@@ -48,7 +48,7 @@ func gateway(r *rig) {
 		took[i] -= before[i]
 	}
 	each := float64(g.memory()-empty) / float64(n)
-	require.Equal(r.t, n, fleet.Counts().Accepted, "a device had to come again")
+	require.Equal(r, n, fleet.Counts().Accepted, "a device had to come again")
 	r.table([]string{"memory a connection", "without any", "acknowledged, p50", "p99", "registered a second"}, [][]string{{
 		fmt.Sprintf("%.1f kB", each/1e3), fmt.Sprintf("%.1f MB", float64(empty)/1e6), brief(took.Quantile(0.5)), brief(took.Quantile(0.99)),
 		digits(float64(n) / registered.Seconds()),
@@ -66,25 +66,25 @@ type program struct {
 // ingest builds the program, and starts it on this rig's Redis.
 func (r *rig) ingest() *program {
 	r.clear()
-	binary := filepath.Join(r.t.TempDir(), "ingest")
+	binary := filepath.Join(r.TempDir(), "ingest")
 	args := append([]string{"build", "-o", binary}, redistest.Raced()...)
-	out, err := exec.CommandContext(r.t.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
-	require.NoError(r.t, err, "%s", out)
+	out, err := exec.CommandContext(r.Context(), "go", append(args, "github.com/rollcall-redis/rollcall/cmd/ingest")...).CombinedOutput()
+	require.NoError(r, err, "%s", out)
 	g := &program{r: r}
 	cmd := exec.Command(binary)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.t.TempDir(), "REDIS_URL=redis://" + r.srv.Addr(),
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.TempDir(), "REDIS_URL=redis://" + r.srv.Addr(),
 		"INGEST_ADDR=127.0.0.1:0", "HTTP_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}
-	p, err := process.Start(cmd, process.Options{Log: filepath.Join(r.t.TempDir(), "log")})
-	require.NoError(r.t, err)
+	p, err := process.Start(cmd, process.Options{Log: filepath.Join(r.TempDir(), "log")})
+	require.NoError(r, err)
 	g.stop = sync.OnceFunc(func() {
 		_ = p.Signal(syscall.SIGTERM)
 		if status := p.ExitCode(); status != 0 {
-			r.t.Errorf("the program ended with status %d: %s", status, p.Log())
+			r.Errorf("the program ended with status %d: %s", status, p.Log())
 		}
 	})
-	r.t.Cleanup(g.stop)
+	r.Cleanup(g.stop)
 	r.until(func() bool {
-		require.True(r.t, p.Runs(), "the program ended: %s", p.Log())
+		require.True(r, p.Runs(), "the program ended: %s", p.Log())
 		g.http, g.devices = p.Said("serving HTTP", "addr"), p.Said("listening for devices", "addr")
 		if g.http == "" || g.devices == "" {
 			return false
@@ -111,12 +111,12 @@ func (g *program) get(path string) (string, error) {
 // memory is what the process has resident, in bytes.
 func (g *program) memory() int64 {
 	body, err := g.get("/metrics")
-	require.NoError(g.r.t, err)
+	require.NoError(g.r, err)
 	for line := range strings.Lines(body) {
 		if value, ok := strings.CutPrefix(line, "process_resident_memory_bytes "); ok {
 			return int64(number(value))
 		}
 	}
-	require.Fail(g.r.t, "no process_resident_memory_bytes")
+	require.Fail(g.r, "no process_resident_memory_bytes")
 	return 0
 }

@@ -44,18 +44,18 @@ func (r *rig) dieOneByOne(n int) (took []time.Duration) {
 		ttl := 1500*time.Millisecond + time.Duration(i)*time.Second/time.Duration(r.deaths)
 		expiry := time.Now().Add(ttl)
 		record := fmt.Sprintf("%d/90000/38000/1/0/h", expiry.Add(-90*time.Second).UnixMilli())
-		require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Beats(), id, record).Err())
-		require.NoError(r.t, r.rdb.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", ttl).Err())
-		require.NoError(r.t, r.rdb.SAdd(r.t.Context(), r.keys.Roster(), id).Err())
-		require.NoError(r.t, r.rdb.Publish(r.t.Context(), r.keys.News(), "").Err())
-		wait.For(r.t.Context(), time.Until(expiry))
+		require.NoError(r, r.rdb.HSet(r.Context(), r.keys.Beats(), id, record).Err())
+		require.NoError(r, r.rdb.Set(r.Context(), r.keys.Heartbeat(id), "0/0", ttl).Err())
+		require.NoError(r, r.rdb.SAdd(r.Context(), r.keys.Roster(), id).Err())
+		require.NoError(r, r.rdb.Publish(r.Context(), r.keys.News(), "").Err())
+		wait.For(r.Context(), time.Until(expiry))
 		r.until(func() bool { // O(1) each, every millisecond
-			left, err := r.rdb.Exists(r.t.Context(), r.keys.Devices(id)).Result()
-			require.NoError(r.t, err)
+			left, err := r.rdb.Exists(r.Context(), r.keys.Devices(id)).Result()
+			require.NoError(r, err)
 			return left == 0
 		})
 		took = append(took, time.Since(expiry))
-		require.Equal(r.t, aside, r.entries())
+		require.Equal(r, aside, r.entries())
 	}
 	return took
 }

@@ -37,7 +37,7 @@ func handover(r *rig) {
 // handOvers has the leader resign again and again, with n others waiting.
 func (r *rig) handOvers(n int) []time.Duration {
 	r.clear()
-	ctx, cancel := context.WithCancel(r.t.Context())
+	ctx, cancel := context.WithCancel(r.Context())
 	p := pool.New().WithContext(ctx)
 	acquired := make(chan time.Time, n+1)
 	electors := make([]*lease.Elector, n+1)
@@ -52,7 +52,7 @@ func (r *rig) handOvers(n int) []time.Duration {
 				}
 			},
 		})
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		electors[i] = e
 		p.Go(func(ctx context.Context) error {
 			return e.Run(ctx, func(ctx context.Context, _ *lease.Term) error {
@@ -77,14 +77,14 @@ func (r *rig) handOvers(n int) []time.Duration {
 		r.rest(time.Second) // the one that stood back waits again
 	}
 	cancel()
-	require.NoError(r.t, p.Wait())
+	require.NoError(r, p.Wait())
 	return took
 }
 
 // subscribers of the lease's releases.
 func (r *rig) subscribers() int {
-	counts, err := r.rdb.PubSubNumSub(r.t.Context(), "{"+r.keys.Lease()+"}:released").Result()
-	require.NoError(r.t, err)
+	counts, err := r.rdb.PubSubNumSub(r.Context(), "{"+r.keys.Lease()+"}:released").Result()
+	require.NoError(r, err)
 	for _, n := range counts {
 		return int(n)
 	}

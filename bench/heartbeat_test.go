@@ -17,11 +17,11 @@ func heartbeats(r *rig) {
 	r.section("Availability: a heartbeat")
 	r.say("%d workers, each with one heartbeat at a time, of %s mitras who are online. The floor is a SET of the same key and length.",
 		pingers, many(r.mitras))
-	n, ctx := r.beats, r.t.Context()
+	n, ctx := r.beats, r.Context()
 	m := r.seeded(crew(r.mitras))
 	value := time.Now().UTC().Format(isoMS)
 	_, err := m.Heartbeat(ctx, mitra(1)) // the server knows the script then
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	id := func(i int) string { return mitra(i*2%r.mitras | 1) } // one that is active
 	var late atomic.Int64
 	run := func(step func(i int) error) func() cost {
@@ -32,7 +32,7 @@ func heartbeats(r *rig) {
 					all.Go(func() {
 						for i := w; i < n; i += pingers {
 							if err := step(i); err != nil {
-								r.t.Error(err)
+								r.Error(err)
 							}
 						}
 					})
@@ -56,7 +56,7 @@ func heartbeats(r *rig) {
 	for _, c := range results[1].costs[len(results[1].costs)-1].calls {
 		asked[c.name] = c.count
 	}
-	require.GreaterOrEqual(r.t, asked["evalsha"], int64(n))
-	require.LessOrEqual(r.t, asked["evalsha"], int64(n)+late.Load(), "one round trip each")
-	require.Zero(r.t, asked["eval"])
+	require.GreaterOrEqual(r, asked["evalsha"], int64(n))
+	require.LessOrEqual(r, asked["evalsha"], int64(n)+late.Load(), "one round trip each")
+	require.Zero(r, asked["eval"])
 }

@@ -48,8 +48,8 @@ var neighbours = map[string]bool{"get": true, "set": true}
 
 // info asks the server for sections of INFO.
 func (r *rig) info(sections ...string) map[string]string {
-	text, err := r.rdb.Info(r.t.Context(), sections...).Result()
-	require.NoError(r.t, err)
+	text, err := r.rdb.Info(r.Context(), sections...).Result()
+	require.NoError(r, err)
 	m := map[string]string{}
 	for line := range strings.Lines(text) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -73,15 +73,15 @@ func (r *rig) usage() usage {
 // resetStat sets the server's statistics back, and keeps the witness from taking that for a
 // restart.
 func (r *rig) resetStat() {
-	_, err := r.rdb.TxPipelined(r.t.Context(), func(p redis.Pipeliner) error {
-		p.ConfigResetStat(r.t.Context())
+	_, err := r.rdb.TxPipelined(r.Context(), func(p redis.Pipeliner) error {
+		p.ConfigResetStat(r.Context())
 		n := max(1, r.partitions)
 		for k := range n {
-			p.HDel(r.t.Context(), r.keys.Partition(k, n).Witness(), "connections", "commands")
+			p.HDel(r.Context(), r.keys.Partition(k, n).Witness(), "connections", "commands")
 		}
 		return nil
 	})
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 }
 
 // measure measures some work on n entries.
@@ -124,7 +124,7 @@ func (r *rig) calls() (list []call) {
 		}
 		var usec int64
 		_, err := fmt.Sscanf(v, "calls=%d,usec=%d", &one.count, &usec)
-		require.NoError(r.t, err, v)
+		require.NoError(r, err, v)
 		one.spent = time.Duration(usec) * time.Microsecond
 		list = append(list, one)
 	}

@@ -111,9 +111,9 @@ func (r *rig) mirror(source availability.Source) *mirror {
 	m, err := availability.New(availability.Config{
 		Source: source, Client: client, Control: control, Logger: slog.New(slog.DiscardHandler),
 	})
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	now := time.Now()
-	require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(),
+	require.NoError(r, r.rdb.HSet(r.Context(), r.keys.Witness(),
 		"since", now.Add(-time.Hour).UnixMilli(), "last", now.UnixMilli(), "gap", time.Hour.Milliseconds()).Err())
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -122,7 +122,7 @@ func (r *rig) mirror(source availability.Source) *mirror {
 		cancel()
 		work.Wait()
 	})
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		stop()
 		_, _ = client.Close(), control.Close()
 	})

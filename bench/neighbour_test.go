@@ -93,21 +93,21 @@ func (r *rig) beside(work func() cost) func() cost {
 // were due from an instant to another.
 func (r *rig) neighbourly() (stop func(from, until time.Time) latencies) {
 	self, err := os.Executable()
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), neighbourAt+"="+r.srv.Addr())
 	c.Stderr = os.Stderr
 	p, err := process.Start(c, process.Options{Talk: true})
-	require.NoError(r.t, err)
-	require.True(r.t, p.Out.Scan(), "the neighbour did not begin")
+	require.NoError(r, err)
+	require.True(r, p.Out.Scan(), "the neighbour did not begin")
 	r.elsewhere = prefer(p.PID(), elsewhere) == nil && r.elsewhere
 	return func(from, until time.Time) (took latencies) {
 		var next latencies // the first due later, for a sweep that is over before one was due
-		require.NoError(r.t, p.In.Close())
+		require.NoError(r, p.In.Close())
 		for p.Out.Scan() {
 			var a answered
 			_, err := fmt.Sscan(p.Out.Text(), &a.due, &a.took)
-			require.NoError(r.t, err)
+			require.NoError(r, err)
 			if a.due >= from.UnixNano() && a.due <= until.UnixNano() {
 				took = append(took, a.took)
 			} else if a.due > until.UnixNano() && next == nil {
@@ -120,7 +120,7 @@ func (r *rig) neighbourly() (stop func(from, until time.Time) latencies) {
 		if took == nil { // it got no core in all that time
 			took = latencies{until.Sub(from)}
 		}
-		require.Zero(r.t, p.ExitCode())
+		require.Zero(r, p.ExitCode())
 		p.Kill() // closes its pipes
 		slices.Sort(took)
 		return took

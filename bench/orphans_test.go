@@ -41,8 +41,8 @@ func orphans(r *rig) {
 			}},
 			way{name: "a pass of the rule", kind: ours, run: func() cost {
 				c := r.withHeap(n, func() { jan.pass() })
-				require.GreaterOrEqual(r.t, found.Scanned, n)
-				require.Zero(r.t, found.Condemned)
+				require.GreaterOrEqual(r, found.Scanned, n)
+				require.Zero(r, found.Condemned)
 				return c
 			}},
 		)
@@ -57,13 +57,13 @@ func orphans(r *rig) {
 
 // reserve writes n reservations, and the rooms that they are for, with one channel held.
 func (r *rig) reserve(n int) {
-	ctx, pipe := r.t.Context(), r.rdb.Pipeline()
+	ctx, pipe := r.Context(), r.rdb.Pipeline()
 	for i := range rooms {
 		pipe.HSet(ctx, "roomcaches", room(i), `{"clients":2}`)
 	}
 	for i := range n {
 		text, err := json.Marshal(map[string]any{"roomId": room(i % rooms), "roomName": "duel", "matchId": fmt.Sprintf("%024x", i), "problemId": 7})
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		pipe.Set(ctx, fmt.Sprintf("queue:reservation:user%08d", i), text, time.Hour)
 		if pipe.Len() >= 10_000 {
 			r.exec(pipe)
@@ -71,9 +71,9 @@ func (r *rig) reserve(n int) {
 	}
 	r.exec(pipe)
 	sub := r.rdb.Subscribe(ctx, "$"+room(0))
-	r.t.Cleanup(func() { _ = sub.Close() })
+	r.Cleanup(func() { _ = sub.Close() })
 	_, err := sub.Receive(ctx)
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 }
 
 func room(i int) string { return fmt.Sprintf("room%05d", i) }
@@ -86,7 +86,7 @@ func (r *rig) cleaner(found *orphan.Result) *replica {
 			Rules: all, Client: jc.Client, Layout: r.keys, Interval: time.Hour,
 			Logger: slog.New(slog.DiscardHandler), Passed: func(result orphan.Result) { *found = result },
 		})
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		jc.Sweeps = set.Sweeps()
 	})
 	r.until(func() bool { return p.last("reservations").Outcome == janitor.Done })
@@ -95,17 +95,17 @@ func (r *rig) cleaner(found *orphan.Result) *replica {
 
 // lookUpAll is the bare loop with the bare look-ups.
 func (r *rig) lookUpAll(n int) {
-	ctx, met := r.t.Context(), 0
+	ctx, met := r.Context(), 0
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		keys, next, err := r.rdb.Scan(ctx, cursor, "queue:reservation:*", page).Result()
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 		met += len(keys)
 		cursor = next
 		for some := range slices.Chunk(keys, batch) {
 			r.lookUp(ctx, some)
 		}
 	}
-	require.GreaterOrEqual(r.t, met, n)
+	require.GreaterOrEqual(r, met, n)
 }
 
 func (r *rig) lookUp(ctx context.Context, keys []string) {
@@ -115,7 +115,7 @@ func (r *rig) lookUp(ctx context.Context, keys []string) {
 		}
 		return nil
 	})
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	_, err = r.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, text := range texts {
 			_, id, _ := strings.Cut(text.(*redis.StringCmd).Val(), `"roomId":"`)
@@ -124,5 +124,5 @@ func (r *rig) lookUp(ctx context.Context, keys []string) {
 		}
 		return nil
 	})
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 }

@@ -189,15 +189,6 @@ func (w result) medianOf(f func(cost) float64) float64 {
 	return median(values)
 }
 
-// leastOf is the least of the rounds: of a longest time, whose noise only adds.
-func (w result) leastOf(f func(cost) float64) float64 {
-	least := f(w.costs[0])
-	for _, c := range w.costs[1:] {
-		least = min(least, f(c))
-	}
-	return least
-}
-
 // costs writes the table that most scenarios end in.
 func (p *paper) costs(results []result) {
 	head := []string{"way", "", "Redis CPU", "per entry", "× floor (range)", "wall", "× floor", "entries/s", "bytes/entry in, out", "longest call"}

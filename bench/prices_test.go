@@ -75,7 +75,7 @@ func (r *rig) bytesOf() (rows [][]string) {
 			pipe := r.rdb.Pipeline()
 			for i := range sets {
 				for j := 0; j < members; j += batch {
-					pipe.SAdd(r.t.Context(), r.keys.Devices(owner(kind, i)), imeis(i*members+j, min(batch, members-j)))
+					pipe.SAdd(r.Context(), r.keys.Devices(owner(kind, i)), imeis(i*members+j, min(batch, members-j)))
 				}
 			}
 			r.exec(pipe)
@@ -85,9 +85,9 @@ func (r *rig) bytesOf() (rows [][]string) {
 	row("heartbeat, record, place on the roster", grown(n/10, func() {
 		pipe := r.rdb.Pipeline()
 		for _, id := range owners("beat", n/10) {
-			pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "1700000000000/"+strings.Repeat("7", 26), time.Hour)
-			pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
-			pipe.HSet(r.t.Context(), r.keys.Beats(), id, "1700000000000/90000/38000/1700000000000/0/h")
+			pipe.Set(r.Context(), r.keys.Heartbeat(id), "1700000000000/"+strings.Repeat("7", 26), time.Hour)
+			pipe.SAdd(r.Context(), r.keys.Roster(), id)
+			pipe.HSet(r.Context(), r.keys.Beats(), id, "1700000000000/90000/38000/1700000000000/0/h")
 		}
 		r.exec(pipe)
 	}))
@@ -102,8 +102,8 @@ func (r *rig) bytesOf() (rows [][]string) {
 }
 
 func (r *rig) exec(pipe redis.Pipeliner) {
-	_, err := pipe.Exec(r.t.Context())
-	require.NoError(r.t, err)
+	_, err := pipe.Exec(r.Context())
+	require.NoError(r, err)
 }
 
 // imeis are n devices from one on.
@@ -117,7 +117,7 @@ func imeis(first, n int) []any {
 
 // round measures each call once, the round trip first.
 func (c *caller) round() []reading {
-	ctx, n := c.t.Context(), c.repeats
+	ctx, n := c.Context(), c.repeats
 	c.readings = nil
 	c.alone(trip, 0, n, func(int) error { return c.rdb.Get(ctx, benchKey).Err() })
 	c.piped("renewal", 0, n, func(p redis.Pipeliner, _ int) { p.EvalSha(ctx, c.renewal, []string{benchKey}, "value", 3_600_000) })
@@ -131,13 +131,13 @@ func (c *caller) round() []reading {
 		_, cursor, err = c.rdb.HScan(ctx, c.keys.Registry(), cursor, "", page).Result()
 		return err
 	})
-	require.NoError(c.t, c.rdb.SAdd(ctx, c.keys.Devices("some"), imeis(0, min(50_000, c.priced))...).Err())
+	require.NoError(c, c.rdb.SAdd(ctx, c.keys.Devices("some"), imeis(0, min(50_000, c.priced))...).Err())
 	cursor = 0
 	c.alone("SSCAN", page, n/10, func(int) (err error) {
 		_, cursor, err = c.rdb.SScan(ctx, c.keys.Devices("some"), cursor, "", page).Result()
 		return err
 	})
-	require.NoError(c.t, c.rdb.Del(ctx, c.keys.Devices("some")).Err())
+	require.NoError(c, c.rdb.Del(ctx, c.keys.Devices("some")).Err())
 	c.piped("XADD of telemetry", 0, n, func(p redis.Pipeliner, i int) { c.record(p, i) })
 	for _, k := range []int{1, batch} {
 		c.batches(k, max(4, 4*n/(k+8)))
@@ -155,7 +155,7 @@ func (c *caller) round() []reading {
 // batches measures what carries k devices, so many times. Entries that are registered are lost, put
 // back, released, and given to an owner that dies.
 func (c *caller) batches(k, times int) {
-	ctx, first := c.t.Context(), c.priced
+	ctx, first := c.Context(), c.priced
 	devices := func(i int) []any { return imeis(first+i*k, k) }
 	c.piped("HMGET of entries", k, times, func(p redis.Pipeliner, _ int) { p.HMGet(ctx, c.keys.Registry(), c.known(k)...) })
 	c.piped("register", k, times, func(p redis.Pipeliner, i int) { c.again(p, "register", devices(i)...) })
@@ -166,21 +166,21 @@ func (c *caller) batches(k, times int) {
 	pipe.Del(ctx, c.keys.Devices(c.instance))
 	c.exec(pipe)
 	c.piped("heal", k, times, func(p redis.Pipeliner, i int) { c.again(p, "heal", devices(i)...) })
-	require.Equal(c.t, c.priced+k*times, c.entries(), "healed")
+	require.Equal(c, c.priced+k*times, c.entries(), "healed")
 	c.piped("release", k, times, func(p redis.Pipeliner, i int) { c.again(p, "release", devices(i)...) })
-	require.Equal(c.t, c.priced, c.entries(), "released")
+	require.Equal(c, c.priced, c.entries(), "released")
 
 	const dead = "ingest-dead-7d9f8b6c5-00000"
 	c.fill(first, k*times, true, dead)
-	require.NoError(c.t, c.rdb.HSet(ctx, c.keys.Beats(), dead, longDead).Err())
+	require.NoError(c, c.rdb.HSet(ctx, c.keys.Beats(), dead, longDead).Err())
 	c.warmFor(seenTiming.Interval)
 	c.alone("evict", k, times, func(i int) error { return c.evict(dead, devices(i)) })
-	require.Equal(c.t, c.priced, c.entries(), "evicted")
+	require.Equal(c, c.priced, c.entries(), "evicted")
 }
 
 // peers measures what others do for each device in every period.
 func (c *caller) peers(n int) {
-	ctx, key := c.t.Context(), func(i int) string { return "device:" + imei(i) }
+	ctx, key := c.Context(), func(i int) string { return "device:" + imei(i) }
 	c.piped("SET EX of a device's key", 0, n, func(p redis.Pipeliner, i int) { p.Set(ctx, key(i), owner("live", 0), time.Hour) })
 	c.piped("PEXPIRE of a device's key", 0, n, func(p redis.Pipeliner, i int) { p.PExpire(ctx, key(i), time.Hour) })
 	pipe := c.rdb.Pipeline()
@@ -192,21 +192,21 @@ func (c *caller) peers(n int) {
 
 // move measures for how long a server stands still while a registry of n entries leaves it.
 func (c *caller) move(n int) {
-	ctx, moved := c.t.Context(), c.keys
+	ctx, moved := c.Context(), c.keys
 	moved.Prefix = "moved:"
 	elsewhere := *c.rig
 	elsewhere.keys = moved
 	elsewhere.fill(0, n, false, owners("live", bystanders)...)
 	floor := c.floor()
-	target := rig{t: c.t, rdb: c.other.Client()}
+	target := rig{T: c.T, rdb: c.other.Client()}
 	host, port, err := net.SplitHostPort(c.other.Addr())
-	require.NoError(c.t, err)
+	require.NoError(c, err)
 	before := target.usage().cpu
 	us := 1e6 * c.measure(n, func() {
-		require.NoError(c.t, c.rdb.Migrate(ctx, host, port, moved.Registry(), 0, time.Minute).Err())
+		require.NoError(c, c.rdb.Migrate(ctx, host, port, moved.Registry(), 0, time.Minute).Err())
 	}).cpu.Seconds()
 	// Nobody else is served meanwhile: the source works, then it waits until the target has.
 	us += 1e6 * (target.usage().cpu - before).Seconds()
 	c.readings = append(c.readings, reading{"move to a node", n, us / floor, false})
-	require.NoError(c.t, target.rdb.FlushAll(ctx).Err())
+	require.NoError(c, target.rdb.FlushAll(ctx).Err())
 }

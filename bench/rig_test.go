@@ -33,9 +33,9 @@ const (
 
 // rig is one scenario's server, and what is written on it.
 type rig struct {
+	*testing.T
 	size
 	*paper
-	t    *testing.T
 	srv  *redistest.Server
 	rdb  *redis.Client // what fills, what looks, and what floors and peers go through
 	keys registry.Layout
@@ -61,7 +61,7 @@ func newRig(t *testing.T, s size, p *paper) *rig {
 func onServer(t *testing.T, s size, p *paper, srv *redistest.Server) *rig {
 	o := srv.Options()
 	o.ReadTimeout = time.Minute // for what takes long: an HGETALL of millions
-	r := &rig{size: s, paper: p, t: t, srv: srv, rdb: redis.NewClient(o)}
+	r := &rig{size: s, paper: p, T: t, srv: srv, rdb: redis.NewClient(o)}
 	t.Cleanup(func() { _ = r.rdb.Close() })
 	if *sizeFlag != smoke {
 		r.elsewhere = prefer(int(number(r.info("server")["process_id"])), elsewhere) == nil
@@ -85,7 +85,7 @@ func (r *rig) rest(d time.Duration) {
 	if *sizeFlag == smoke {
 		d = min(d, 50*time.Millisecond)
 	}
-	wait.For(r.t.Context(), d)
+	wait.For(r.Context(), d)
 }
 
 // idles are what servers cost while idle, by their make and number.
@@ -103,7 +103,7 @@ func (r *rig) settleIdle() {
 	var shares []float64
 	for range 5 {
 		before, begun := r.usage(), time.Now()
-		wait.For(r.t.Context(), time.Second)
+		wait.For(r.Context(), time.Second)
 		shares = append(shares, float64(r.usage().cpu-before.cpu)/float64(time.Since(begun)))
 	}
 	r.idle = median(shares)
@@ -112,7 +112,7 @@ func (r *rig) settleIdle() {
 
 // clear forgets everything, at once.
 func (r *rig) clear() {
-	require.NoError(r.t, r.rdb.FlushAllAsync(r.t.Context()).Err()) // quick; what it frees is waited for:
+	require.NoError(r, r.rdb.FlushAllAsync(r.Context()).Err()) // quick; what it frees is waited for:
 	r.until(func() bool { return r.info("memory")["lazyfree_pending_objects"] == "0" })
 }
 
@@ -133,10 +133,10 @@ func owners(kind string, n int) []string {
 // fill writes n entries from the first device on, with their owners' indexes if they are kept,
 // chunk by chunk in turn, as registrations come.
 func (r *rig) fill(first, n int, indexed bool, ids ...string) {
-	ctx, pipe := r.t.Context(), r.rdb.Pipeline()
+	ctx, pipe := r.Context(), r.rdb.Pipeline()
 	flush := func() {
 		_, err := pipe.Exec(ctx)
-		require.NoError(r.t, err)
+		require.NoError(r, err)
 	}
 	each := min(batch, max(1, n/len(ids)))
 	for i, turn := 0, 0; i < n; turn++ {
@@ -165,12 +165,12 @@ func (r *rig) live(ids ...string) {
 	pipe := r.rdb.Pipeline()
 	record := fmt.Sprintf("%d/86400000/86400000/1/0/h", time.Now().UnixMilli())
 	for _, id := range ids {
-		pipe.Set(r.t.Context(), r.keys.Heartbeat(id), "0/0", 0)
-		pipe.HSet(r.t.Context(), r.keys.Beats(), id, record)
-		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
+		pipe.Set(r.Context(), r.keys.Heartbeat(id), "0/0", 0)
+		pipe.HSet(r.Context(), r.keys.Beats(), id, record)
+		pipe.SAdd(r.Context(), r.keys.Roster(), id)
 	}
-	_, err := pipe.Exec(r.t.Context())
-	require.NoError(r.t, err)
+	_, err := pipe.Exec(r.Context())
+	require.NoError(r, err)
 }
 
 // longDead is the record of an owner about which nothing is in doubt.
@@ -181,18 +181,18 @@ const longDead = "1/90000/38000/1/0/h"
 func (r *rig) die(ids ...string) {
 	pipe := r.rdb.TxPipeline()
 	for _, id := range ids {
-		pipe.Del(r.t.Context(), r.keys.Heartbeat(id))
-		pipe.HSet(r.t.Context(), r.keys.Beats(), id, longDead)
-		pipe.SAdd(r.t.Context(), r.keys.Roster(), id)
+		pipe.Del(r.Context(), r.keys.Heartbeat(id))
+		pipe.HSet(r.Context(), r.keys.Beats(), id, longDead)
+		pipe.SAdd(r.Context(), r.keys.Roster(), id)
 	}
-	_, err := pipe.Exec(r.t.Context())
-	require.NoError(r.t, err)
+	_, err := pipe.Exec(r.Context())
+	require.NoError(r, err)
 }
 
 // entries counts the registry.
 func (r *rig) entries() int {
-	n, err := r.rdb.HLen(r.t.Context(), r.keys.Registry()).Result()
-	require.NoError(r.t, err)
+	n, err := r.rdb.HLen(r.Context(), r.keys.Registry()).Result()
+	require.NoError(r, err)
 	return int(n)
 }
 
@@ -202,9 +202,9 @@ func (r *rig) warm() { r.warmFor(registry.DefaultHeartbeatInterval) }
 // warmFor is warm for a fleet that beats at another interval.
 func (r *rig) warmFor(interval time.Duration) {
 	t := guard.Timing{Interval: interval, TTL: 3 * interval}
-	w, err := guard.New(r.rdb, r.rdb, r.keys, t, "nobody").Tick(r.t.Context())
-	require.NoError(r.t, err)
-	require.NoError(r.t, r.rdb.HSet(r.t.Context(), r.keys.Witness(), "since", w.Now.Add(-time.Hour).UnixMilli()).Err())
+	w, err := guard.New(r.rdb, r.rdb, r.keys, t, "nobody").Tick(r.Context())
+	require.NoError(r, err)
+	require.NoError(r, r.rdb.HSet(r.Context(), r.keys.Witness(), "since", w.Now.Add(-time.Hour).UnixMilli()).Err())
 }
 
 // replica is one of ours, as an embedder runs it.
@@ -234,9 +234,9 @@ func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), w
 		change(&rc, &jc)
 	}
 	reg, err := partition.NewRegistry(rc, 1)
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	jan, err := partition.NewJanitor(jc, reg)
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	p := pool.New().WithContext(ctx)
@@ -248,10 +248,10 @@ func (r *rig) start(id string, change func(*registry.Config, *janitor.Config), w
 	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(p.Wait(), client.Close(), control.Close()); err != nil {
-			r.t.Error(err)
+			r.Error(err)
 		}
 	})
-	r.t.Cleanup(stop)
+	r.Cleanup(stop)
 	return &replica{r: r, reg: reg, jan: jan, stop: stop}
 }
 
@@ -284,26 +284,26 @@ func (p *replica) last(sweep string) janitor.Report {
 
 // pass asks for a pass of every sweep and returns the full scan's report.
 func (p *replica) pass() janitor.Report {
-	reports, err := p.jan.Sweep(p.r.t.Context(), janitor.Request{})
-	require.NoError(p.r.t, err)
+	reports, err := p.jan.Sweep(p.r.Context(), janitor.Request{})
+	require.NoError(p.r, err)
 	for _, report := range reports {
-		require.Equal(p.r.t, janitor.Done, report.Outcome, "%+v", report)
+		require.Equal(p.r, janitor.Done, report.Outcome, "%+v", report)
 		if report.Sweep == "registry" {
 			return report
 		}
 	}
-	require.Fail(p.r.t, "no full scan")
+	require.Fail(p.r, "no full scan")
 	return janitor.Report{}
 }
 
 // until waits for what comes about by itself.
 func (r *rig) until(cond func() bool) {
-	r.t.Helper()
+	r.Helper()
 	deadline := time.Now().Add(5 * time.Minute)
 	for !cond() {
 		if time.Now().After(deadline) {
-			require.FailNow(r.t, "never came about")
+			require.FailNow(r, "never came about")
 		}
-		wait.For(r.t.Context(), time.Millisecond)
+		wait.For(r.Context(), time.Millisecond)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // each field.
 func steady(r *rig) {
 	if binary := os.Getenv("REDIS8_SERVER"); binary != "" {
-		r = onServer(r.t, r.size, r.paper, redistest.StartNamed(r.t, binary, exact...))
+		r = onServer(r.T, r.size, r.paper, redistest.StartNamed(r, binary, exact...))
 	}
 	const interval = registry.DefaultHeartbeatInterval
 	n := r.replicas * r.claims
@@ -73,7 +73,7 @@ func (r *rig) fleet() (beat, scan cost, gap time.Duration) {
 	}
 	n := r.replicas * r.claims
 	r.until(func() bool {
-		wait.For(r.t.Context(), 100*time.Millisecond)
+		wait.For(r.Context(), 100*time.Millisecond)
 		return r.entries() == n
 	})
 	r.rest(11 * r.beat) // the storm is over
@@ -84,13 +84,13 @@ func (r *rig) fleet() (beat, scan cost, gap time.Duration) {
 	for _, p := range fleet { // who leads scans; nobody else can
 		for range r.rounds {
 			if p.jan.Status().Leading {
-				scans.costs = append(scans.costs, r.measure(n, func() { require.Zero(r.t, p.pass().Condemned) }))
+				scans.costs = append(scans.costs, r.measure(n, func() { require.Zero(r, p.pass().Condemned) }))
 				last := p.jan.Status().FullScan
 				gap = last.NextBy.Sub(last.Started)
 			}
 		}
 	}
-	require.NotEmpty(r.t, scans.costs, "nobody leads")
+	require.NotEmpty(r, scans.costs, "nobody leads")
 	stopAll(fleet)
 	return beats.mid(), scans.mid(), gap
 }
@@ -100,20 +100,20 @@ func (r *rig) keyPerDevice(n int) cost {
 	r.clear()
 	each := func(do func(p redis.Pipeliner, key string)) {
 		for i := 0; i < n; i += batch {
-			_, err := r.rdb.Pipelined(r.t.Context(), func(p redis.Pipeliner) error {
+			_, err := r.rdb.Pipelined(r.Context(), func(p redis.Pipeliner) error {
 				for j := i; j < min(n, i+batch); j++ {
 					do(p, "device:"+imei(j))
 				}
 				return nil
 			})
-			require.NoError(r.t, err)
+			require.NoError(r, err)
 		}
 	}
-	each(func(p redis.Pipeliner, key string) { p.Set(r.t.Context(), key, owner("live", 0), time.Hour) })
+	each(func(p redis.Pipeliner, key string) { p.Set(r.Context(), key, owner("live", 0), time.Hour) })
 	var all result
 	for range r.rounds {
 		all.costs = append(all.costs, r.measure(n, func() {
-			each(func(p redis.Pipeliner, key string) { p.PExpire(r.t.Context(), key, 90*time.Minute) })
+			each(func(p redis.Pipeliner, key string) { p.PExpire(r.Context(), key, 90*time.Minute) })
 		}))
 	}
 	return all.mid()
@@ -129,21 +129,21 @@ func (r *rig) hexpire(n int) (c cost, ok bool) {
 			fields[i] = imei(first + i)
 		}
 		// Long enough for none to expire while others are measured, whatever the machine does.
-		set, err := r.rdb.HExpire(r.t.Context(), r.keys.Registry(), time.Hour, fields...).Result()
+		set, err := r.rdb.HExpire(r.Context(), r.keys.Registry(), time.Hour, fields...).Result()
 		for _, code := range set {
-			require.EqualValues(r.t, 1, code, "a field has no TTL")
+			require.EqualValues(r, 1, code, "a field has no TTL")
 		}
 		return err
 	}
 	if err := refresh(0, 1); err != nil {
-		require.ErrorContains(r.t, err, "unknown command")
+		require.ErrorContains(r, err, "unknown command")
 		return c, false
 	}
 	var costs []cost
 	for range r.rounds {
 		costs = append(costs, r.measure(n, func() {
 			for i := 0; i < n; i += batch {
-				require.NoError(r.t, refresh(i, min(batch, n-i)))
+				require.NoError(r, refresh(i, min(batch, n-i)))
 			}
 		}))
 	}

@@ -73,14 +73,14 @@ func (m *mass) prepare(indexed bool) {
 	m.fill(0, m.total, indexed, m.ids...)
 	pipe := m.rdb.Pipeline()
 	for _, id := range m.ids {
-		pipe.Set(m.t.Context(), m.keys.Heartbeat(id), "0/0", time.Hour)
+		pipe.Set(m.Context(), m.keys.Heartbeat(id), "0/0", time.Hour)
 	}
-	_, err := pipe.Exec(m.t.Context())
-	require.NoError(m.t, err)
+	_, err := pipe.Exec(m.Context())
+	require.NoError(m, err)
 }
 
 // swept checks that the work was done, and nothing else.
-func (m *mass) swept() { require.Equal(m.t, m.beside, m.entries()) }
+func (m *mass) swept() { require.Equal(m, m.beside, m.entries()) }
 
 // smallestScript compares a batch of a dead owner's entries, records it and deletes it: no verdict,
 // no witness, no fence.
@@ -103,8 +103,8 @@ return n`)
 
 // smallest is the floor: what it deletes is compared and recorded, and nothing else.
 func (m *mass) smallest() cost {
-	ctx := m.t.Context()
-	require.NoError(m.t, smallestScript.Load(ctx, m.rdb).Err())
+	ctx := m.Context()
+	require.NoError(m, smallestScript.Load(ctx, m.rdb).Err())
 	m.prepare(true)
 	m.die(m.ids...)
 	defer m.swept()
@@ -113,7 +113,7 @@ func (m *mass) smallest() cost {
 			keys := []string{m.keys.Registry(), m.keys.Log(), m.keys.Devices(id)}
 			held := []any{id}
 			remove := func() {
-				require.NoError(m.t, smallestScript.EvalSha(ctx, m.rdb, keys, held...).Err())
+				require.NoError(m, smallestScript.EvalSha(ctx, m.rdb, keys, held...).Err())
 				held = held[:1]
 			}
 			members := m.rdb.SScan(ctx, m.keys.Devices(id), 0, "", page).Iterator()
@@ -122,7 +122,7 @@ func (m *mass) smallest() cost {
 					remove()
 				}
 			}
-			require.NoError(m.t, members.Err())
+			require.NoError(m, members.Err())
 			if len(held) > 1 {
 				remove()
 			}
@@ -175,16 +175,16 @@ func (m *mass) naive() cost {
 	m.prepare(false)
 	m.die(m.ids...)
 	defer m.swept()
-	ctx := m.t.Context()
+	ctx := m.Context()
 	return m.measure(m.total, func() {
 		all, err := m.rdb.HGetAll(ctx, m.keys.Registry()).Result()
-		require.NoError(m.t, err)
+		require.NoError(m, err)
 		lives := map[string]bool{}
 		var dead []string
 		for imei, id := range all {
 			if _, known := lives[id]; !known {
 				n, err := m.rdb.Exists(ctx, m.keys.Heartbeat(id)).Result()
-				require.NoError(m.t, err)
+				require.NoError(m, err)
 				lives[id] = n == 1
 			}
 			if !lives[id] {
@@ -198,7 +198,7 @@ func (m *mass) naive() cost {
 				}
 				return nil
 			})
-			require.NoError(m.t, err)
+			require.NoError(m, err)
 			_, err = m.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 				for i, imei := range some {
 					if !lives[asked[i].(*redis.StringCmd).Val()] {
@@ -207,7 +207,7 @@ func (m *mass) naive() cost {
 				}
 				return nil
 			})
-			require.NoError(m.t, err)
+			require.NoError(m, err)
 		}
 	})
 }

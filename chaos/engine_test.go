@@ -2,12 +2,7 @@ package chaos
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 )
 
 // The random engine of the soak. What is drawn depends on the seed alone.
@@ -32,16 +27,4 @@ func play(rnd *rand.Rand, faults []chance, more func() bool, happen func(f chanc
 			happen(f)
 		}
 	}
-}
-
-// seed is what chance is drawn from: of this run, or of the one to be played again.
-func seed(t *testing.T) uint64 {
-	seed := rand.Uint64()
-	if given := os.Getenv("ROLLCALL_SEED"); given != "" {
-		var err error
-		seed, err = strconv.ParseUint(given, 10, 64)
-		require.NoError(t, err, "ROLLCALL_SEED")
-	}
-	t.Logf("to replay: ROLLCALL_SEED=%d", seed)
-	return seed
 }

@@ -26,7 +26,7 @@ type environment struct {
 
 func newEnvironment(t *testing.T, binary string, r row) *environment {
 	w := &environment{
-		Environment: harness.New(t, binary, seed(t), uint64(r.nr), r.devices, r.settings),
+		Environment: harness.New(t, binary, harness.Seed(), uint64(r.nr), r.devices, r.settings),
 		row:         r, twin: os.Getenv("ROLLCALL_TWIN") != "", began: time.Now(),
 	}
 	t.Cleanup(w.finish)
@@ -35,18 +35,18 @@ func newEnvironment(t *testing.T, binary string, r row) *environment {
 
 // entries are the registry's, as it is.
 func (w *environment) entries() map[string]string {
-	return w.HGetAll(w.T.Context(), w.Registry()).Val()
+	return w.HGetAll(w.Context(), w.Registry()).Val()
 }
 
 // unindexed tells whether an instance's index is gone.
 func (w *environment) unindexed(id string) bool {
-	return w.SCard(w.T.Context(), w.Layout.Devices(id)).Val() == 0
+	return w.SCard(w.Context(), w.Layout.Devices(id)).Val() == 0
 }
 
 // beats tells whether an instance has a heartbeat.
 func (w *environment) beats(id string) bool {
-	return w.Exists(w.T.Context(), w.Heartbeat(id)).Val() == 1
+	return w.Exists(w.Context(), w.Heartbeat(id)).Val() == 1
 }
 
 // lease is its token; "": nobody has it.
-func (w *environment) lease() string { return w.Get(w.T.Context(), w.Lease()).Val() }
+func (w *environment) lease() string { return w.Get(w.Context(), w.Lease()).Val() }

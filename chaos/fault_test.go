@@ -68,11 +68,11 @@ func under(like fault, holds func(w *environment, v *judge.Verdict)) func(w *env
 		w.ends()
 		v := w.judge()
 		if w.twin {
-			require.Zero(w.T, w.fault.hits())
+			require.Zero(w, w.fault.hits())
 			return
 		}
-		require.Positive(w.T, w.fault.hits(), "the fault was not hit: this run proves nothing")
-		require.GreaterOrEqual(w.T, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
+		require.Positive(w, w.fault.hits(), "the fault was not hit: this run proves nothing")
+		require.GreaterOrEqual(w, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
 		if holds != nil {
 			holds(w, v)
 		}

@@ -29,7 +29,6 @@ var nodeRows = map[string][]string{
 	"LateWriteOfTheFormerOwner":       {"two", "three"},
 	"LateWriteThatWasGivenUp":         {"two", "three"},
 	"FleetHops":                       {"two", "three"},
-	"OldSocketsCloseLate":             {"two", "three"},
 	"RedisStopped":                    {"two", "three"},
 	"RedisRestartedWithAOF":           {"two", "three"},
 	"RedisRestartedEmpty":             {"two", "three"},

@@ -67,7 +67,7 @@ func (w *environment) note(v *judge.Verdict) {
 
 // remark keeps what was measured and has no column.
 func (w *environment) remark(format string, args ...any) {
-	w.T.Helper()
+	w.Helper()
 	text := fmt.Sprintf(format, args...)
 	w.T.Log(text)
 	w.noting.Lock()

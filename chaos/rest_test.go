@@ -20,7 +20,7 @@ const judgeRejects = "the judge rejects:"
 
 // ends begins the second phase: no more faults, no more moves.
 func (w *environment) ends() {
-	w.T.Helper()
+	w.Helper()
 	w.over = time.Now()
 	w.Settle()
 }
@@ -28,7 +28,7 @@ func (w *environment) ends() {
 // opens is how rows of one fault begin: three replicas, every device at one of them, everything at
 // rest. What is met counts.
 func (w *environment) opens() (met *calm) {
-	w.T.Helper()
+	w.Helper()
 	met = &calm{}
 	w.fault = met
 	w.Start("one", "two", "three")
@@ -40,32 +40,32 @@ func (w *environment) opens() (met *calm) {
 // rest waits until the registry is the truth, every live socket and nothing else, and roster and
 // indexes agree.
 func (w *environment) rest(also ...string) {
-	w.T.Helper()
+	w.Helper()
 	truth, alive := w.Truth(), w.Alive(also)
 	const what = "the registry is the truth"
 	if !harness.Becomes(func() bool { return w.Agrees(truth, alive) }) {
 		w.verdict(alive)
-		require.Fail(w.T, "waited in vain until "+what)
+		require.Fail(w, "waited in vain until "+what)
 	}
 }
 
 // judge waits until things have come to rest, and applies every check to the history, C7 among
 // them: faults have stopped. also are instances that live besides the replicas.
 func (w *environment) judge(also ...string) *judge.Verdict {
-	w.T.Helper()
+	w.Helper()
 	w.rest(also...)
 	v := w.verdict(w.Alive(also))
-	require.False(w.T, w.T.Failed())
+	require.False(w, w.Failed())
 	for _, r := range w.Replicas() {
 		w.counts(r, v)
 	}
-	w.T.Logf("%d sockets closed by replicas that run", len(w.ClosedByTheRunning()))
+	w.Logf("%d sockets closed by replicas that run", len(w.ClosedByTheRunning()))
 	return v
 }
 
 // verdict judges the history as it is, and fails the test for what it finds.
 func (w *environment) verdict(alive []string) *judge.Verdict {
-	w.T.Helper()
+	w.Helper()
 	entries := w.entries()
 	h := w.History()
 	f := w.Facts(alive)
@@ -74,16 +74,16 @@ func (w *environment) verdict(alive []string) *judge.Verdict {
 	found := slices.Concat(v.Violations, v.Settled())
 	for i, violation := range found {
 		if i == 20 {
-			w.T.Errorf("and %d more", len(found)-i)
+			w.Errorf("and %d more", len(found)-i)
 			break
 		}
-		w.T.Error(judgeRejects, violation)
+		w.Error(judgeRejects, violation)
 	}
 	// What the judge relies on: at rest, the model is what the server holds.
 	if len(found) == 0 && len(entries)+len(v.Final.Hashes[w.Registry()]) > 0 {
-		require.True(w.T, maps.Equal(entries, v.Final.Hashes[w.Registry()]), "model and server differ")
+		require.True(w, maps.Equal(entries, v.Final.Hashes[w.Registry()]), "model and server differ")
 	}
-	w.T.Logf("%d events, %d sockets, %d terms, %d evictions in %d batches, %d false deaths",
+	w.Logf("%d events, %d sockets, %d terms, %d evictions in %d batches, %d false deaths",
 		len(h), len(f.Sockets), len(v.Terms), v.Evicted(""), len(v.Batches), v.FalseDeaths)
 	w.note(v)
 	return v
@@ -94,7 +94,7 @@ func (w *environment) verdict(alive []string) *judge.Verdict {
 func (w *environment) autopsy() {
 	h, err := history.Read(w.Parts...)
 	if err != nil {
-		w.T.Logf("the history cannot be read: %v", err)
+		w.Logf("the history cannot be read: %v", err)
 		return
 	}
 	v := judge.Judge(h, w.Facts(nil))
@@ -108,7 +108,7 @@ func (w *environment) autopsy() {
 // its files.
 func (w *environment) finish() {
 	w.Traffic.Stop()
-	w.result.failed = w.T.Failed()
+	w.result.failed = w.Failed()
 	if w.result.failed && w.result.scenario == "" {
 		w.autopsy()
 	}
@@ -118,22 +118,22 @@ func (w *environment) finish() {
 	}
 	w.Fleet.Close()
 	report(w.result)
-	if !w.T.Failed() && os.Getenv("ROLLCALL_KEEP") == "" {
+	if !w.Failed() && os.Getenv("ROLLCALL_KEEP") == "" {
 		return
 	}
-	dir, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv(harness.KeptRuns), filepath.Join("..", ".cache", "chaos")), filepath.Base(w.T.Name())))
-	require.NoError(w.T, err)
+	dir, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv(harness.KeptRuns), filepath.Join("..", ".cache", "chaos")), filepath.Base(w.Name())))
+	require.NoError(w, err)
 	if err := judge.Save(dir, *w.evidence, w.Parts...); err != nil {
-		w.T.Logf("the run's files are not kept: %v", err)
+		w.Logf("the run's files are not kept: %v", err)
 		return
 	}
-	w.T.Logf("to judge this run again: go run ./chaos/rejudge %s", dir)
+	w.Logf("to judge this run again: go run ./chaos/rejudge %s", dir)
 }
 
 // counts is the other half of C5: a process' own counter is exact while it lives, once it knows the
 // fate of its batches.
 func (w *environment) counts(r *harness.Replica, v *judge.Verdict) {
-	w.T.Helper()
+	w.Helper()
 	lives := 0
 	for _, other := range w.All {
 		if other.ID == r.ID {
@@ -157,5 +157,5 @@ func (w *environment) counts(r *harness.Replica, v *judge.Verdict) {
 	}) {
 		return
 	}
-	require.Fail(w.T, judgeRejects+" C5", "replica %s evicted %v in H and says %v", r.ID, want, got)
+	require.Fail(w, judgeRejects+" C5", "replica %s evicted %v in H and says %v", r.ID, want, got)
 }

@@ -47,7 +47,7 @@ func commandsWhileReplicasFail(w *environment) {
 	more()
 	dead := w.Leader() // nobody comes back: others answer in its place
 	w.Kill(dead)
-	harness.Eventually(w.T, "the dead one's commands are answered", func() bool { return w.Exists(w.T.Context(), outbound(w.Layout, dead.ID)).Val() == 0 })
+	harness.Eventually(w, "the dead one's commands are answered", func() bool { return w.Exists(w.Context(), outbound(w.Layout, dead.ID)).Val() == 0 })
 	w.Start(dead.ID)
 	met.hit(1)
 	more()
@@ -62,7 +62,7 @@ func commandsWhileReplicasFail(w *environment) {
 	met.hit(1)
 	more()
 	ends := w.Follower()
-	require.Zero(w.T, w.Terminate(ends), ends.Log())
+	require.Zero(w, w.Terminate(ends), ends.Log())
 	w.Start(ends.ID)
 	met.hit(1)
 	more()
@@ -84,8 +84,8 @@ func (w *environment) orders(
 ) *orders {
 	o := &orders{environment: w}
 	var moving, giving context.Context
-	moving, o.stay = context.WithCancel(w.T.Context())
-	giving, o.enough = context.WithCancel(w.T.Context())
+	moving, o.stay = context.WithCancel(w.Context())
+	giving, o.enough = context.WithCancel(w.Context())
 	for i := range w.Fleet.Len() {
 		o.devices.Go(func() { w.obeys(moving, i, away) })
 	}
@@ -103,7 +103,7 @@ func (o *orders) stop() {
 // more waits for so many more commands, while things are as they are.
 func (o *orders) more(n int64) {
 	until := o.given.Load() + n
-	harness.Eventually(o.T, "commands are given", func() bool { return o.given.Load() >= until })
+	harness.Eventually(o, "commands are given", func() bool { return o.given.Load() >= until })
 }
 
 // settle waits until every command has its outcome, and has the run judged. Each of these statuses
@@ -111,10 +111,10 @@ func (o *orders) more(n int64) {
 func (o *orders) settle(statuses ...string) {
 	o.enough()
 	o.backends.Wait()
-	harness.Eventually(o.T, "every command has its outcome", func() bool {
-		left := o.XLen(o.T.Context(), queue(o.Layout)).Val()
-		for _, key := range o.Keys(o.T.Context(), outbound(o.Layout, "*")).Val() {
-			left += o.XLen(o.T.Context(), key).Val()
+	harness.Eventually(o, "every command has its outcome", func() bool {
+		left := o.XLen(o.Context(), queue(o.Layout)).Val()
+		for _, key := range o.Keys(o.Context(), outbound(o.Layout, "*")).Val() {
+			left += o.XLen(o.Context(), key).Val()
 		}
 		return left == 0
 	})
@@ -123,14 +123,14 @@ func (o *orders) settle(statuses ...string) {
 	o.ends()
 	v := o.judge()
 	of := make(map[string]int)
-	for _, m := range o.XRange(o.T.Context(), responses(o.Layout), "-", "+").Val() {
+	for _, m := range o.XRange(o.Context(), responses(o.Layout), "-", "+").Val() {
 		of[m.Values["status"].(string)]++
 	}
-	o.T.Logf("%d given, %d executed: %v", o.given.Load(), len(o.Facts(nil).Executed), of)
+	o.Logf("%d given, %d executed: %v", o.given.Load(), len(o.Facts(nil).Executed), of)
 	for _, s := range statuses {
-		require.Positive(o.T, of[s], "no command is %s: this run proves nothing", s)
+		require.Positive(o, of[s], "no command is %s: this run proves nothing", s)
 	}
-	require.Zero(o.T, v.WrongDeletes())
+	require.Zero(o, v.WrongDeletes())
 }
 
 func outbound(l registry.Layout, instance string) string {

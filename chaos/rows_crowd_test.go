@@ -46,13 +46,13 @@ func (f *contenders) fail(w *environment) {
 		f.wg.Wait()
 		_ = client.Close()
 	}
-	w.T.Cleanup(func() { f.cancel() })
+	w.Cleanup(func() { f.cancel() })
 	electors := make([]*lease.Elector, crowded)
 	for i := range electors {
 		e, err := lease.New(lease.Config{
 			Client: client, Key: w.Lease(), Instance: fmt.Sprintf("contender-%d", i), TTL: harness.LeaseTTL, Logger: slog.New(slog.DiscardHandler),
 		})
-		require.NoError(w.T, err)
+		require.NoError(w, err)
 		electors[i] = e
 	}
 	leader, before, begun := w.Holder(), w.commands(), time.Now()
@@ -76,7 +76,7 @@ func (f *contenders) fail(w *environment) {
 		}
 	})
 	harness.Lasting(2 * harness.LeaseTTL)
-	w.T.Logf("%s led before, %s after %v among %d contenders; %.0f commands/s", leader, w.Holder(), time.Since(begun).Round(time.Second), crowded,
+	w.Logf("%s led before, %s after %v among %d contenders; %.0f commands/s", leader, w.Holder(), time.Since(begun).Round(time.Second), crowded,
 		float64(w.commands()-before)/time.Since(begun).Seconds())
 	for _, r := range w.Replicas() { // which must still be one of them
 		if r.ID == w.Holder() {
@@ -84,8 +84,8 @@ func (f *contenders) fail(w *environment) {
 			break
 		}
 	}
-	require.False(w.T, f.killed.IsZero(), "none of the replicas leads any more")
-	harness.Eventually(w.T, "another leads", func() bool { return f.led.Load() > 0 || w.Holder() != "" && w.Holder() != leader })
+	require.False(w, f.killed.IsZero(), "none of the replicas leads any more")
+	harness.Eventually(w, "another leads", func() bool { return f.led.Load() > 0 || w.Holder() != "" && w.Holder() != leader })
 	harness.Lasting(harness.LeaseTTL)
 	f.hit(crowded)
 }
@@ -107,10 +107,10 @@ func atOnce(electors []*lease.Elector) (n int) {
 }
 
 func (w *environment) commands() (n int64) {
-	w.T.Helper()
-	text := w.InfoMap(w.T.Context(), "stats").Val()["Stats"]["total_commands_processed"]
+	w.Helper()
+	text := w.InfoMap(w.Context(), "stats").Val()["Stats"]["total_commands_processed"]
 	_, err := fmt.Sscan(text, &n)
-	require.NoError(w.T, err)
+	require.NoError(w, err)
 	return n
 }
 
@@ -120,15 +120,15 @@ func (f *contenders) recover(*environment) { f.cancel() }
 // time.
 func (w *environment) oneHolder(v *judge.Verdict) {
 	f := w.fault.(*contenders)
-	require.Zero(w.T, f.twice.Load(), "two led at once")
+	require.Zero(w, f.twice.Load(), "two led at once")
 	lost := 0
 	for _, l := range v.Leases {
 		if l.At.After(f.began) && l.At.Before(f.killed) {
 			lost++
 		}
 	}
-	w.T.Logf("%d terms of contenders; the replicas' leader was changed %d times before it was killed", f.led.Load(), lost)
-	require.LessOrEqual(w.T, lost, 1, "the lease was lost to the crowd")
+	w.Logf("%d terms of contenders; the replicas' leader was changed %d times before it was killed", f.led.Load(), lost)
+	require.LessOrEqual(w, lost, 1, "the lease was lost to the crowd")
 	w.within("new leader after the kill", v.NextLease(f.killed, "").Sub(f.killed), harness.LeaseTTL+harness.LeaseRetry)
 }
 
@@ -162,7 +162,7 @@ func (f *poolExhausted) fail(w *environment) {
 		var wg sync.WaitGroup
 		for i := 0; i < w.Fleet.Len(); i += 2 { // the silent ones, which traffic leaves alone
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(w.T.Context(), harness.ActWithin)
+				ctx, cancel := context.WithTimeout(w.Context(), harness.ActWithin)
 				defer cancel()
 				if w.Fleet.At(i) == f.leader.Devices {
 					_ = w.Fleet.Send(ctx, i) // it lets go when it is not answered, and comes again
@@ -186,10 +186,10 @@ func (f *poolExhausted) recover(*environment) {
 // controlUnaffected: lease and heartbeats have connections of their own.
 func (w *environment) controlUnaffected(v *judge.Verdict) {
 	f := w.fault.(*poolExhausted)
-	w.T.Logf("%d requests were late, on up to %d connections", w.fault.hits(), f.conns)
-	require.Zero(w.T, v.Evicted(""))
+	w.Logf("%d requests were late, on up to %d connections", w.fault.hits(), f.conns)
+	require.Zero(w, v.Evicted(""))
 	for _, t := range v.Terms {
-		require.False(w.T, t.At.After(f.began) && t.At.Before(f.over), "the lease was lost: %s leads", t.Leader)
+		require.False(w, t.At.After(f.began) && t.At.Before(f.over), "the lease was lost: %s leads", t.Leader)
 	}
 	h := w.History()
 	var beats int
@@ -200,25 +200,25 @@ func (w *environment) controlUnaffected(v *judge.Verdict) {
 			if len(c) < 2 || c[1] != w.Heartbeat(f.leader.ID) || s.From.Before(f.began) || s.From.After(f.over) {
 				continue
 			}
-			require.Equal(w.T, "SET", c[0], "its heartbeat expired")
+			require.Equal(w, "SET", c[0], "its heartbeat expired")
 			if alone := len(h[i].Commands) <= 2; alone { // what comes with an entry is load
 				if beats++; beats > 1 {
-					require.Less(w.T, s.From.Sub(last), harness.TTL, "two beats far apart")
+					require.Less(w, s.From.Sub(last), harness.TTL, "two beats far apart")
 				}
 				last = s.From
 			}
 		}
 	}
-	w.T.Logf("%d beats in %v", beats, f.over.Sub(f.began).Round(time.Second))
-	require.GreaterOrEqual(w.T, beats, 2)
+	w.Logf("%d beats in %v", beats, f.over.Sub(f.began).Round(time.Second))
+	require.GreaterOrEqual(w, beats, 2)
 }
 
 // rollingRows change a fleet replica by replica, while devices go on.
 var rollingRows = []row{
 	{37, "RollingSettingsAndPassword", false, 60, nil, under(&rolling{}, func(w *environment, v *judge.Verdict) {
-		require.Equal(w.T, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
-		require.Equal(w.T, swept, v.Evicted("ghost"))
-		require.Contains(w.T, reasonsOf(v), "settings")
+		require.Equal(w, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
+		require.Equal(w, swept, v.Evicted("ghost"))
+		require.Contains(w, reasonsOf(v), "settings")
 		w.acknowledged()
 	})},
 }
@@ -233,7 +233,7 @@ type rolling struct {
 const service = "service"
 
 func (*rolling) setup(w *environment) {
-	require.NoError(w.T, w.acl(service, "on", ">old", ">new", "~*", "&*", "+@all").Err())
+	require.NoError(w, w.acl(service, "on", ">old", ">new", "~*", "&*", "+@all").Err())
 	for _, id := range []string{"one", "two", "three"} {
 		w.Logins[id] = service + ":old@"
 	}
@@ -255,7 +255,7 @@ func (f *rolling) fail(w *environment) {
 		w.Moves()
 		harness.Lasting(harness.Interval)
 	}
-	require.NoError(w.T, w.acl(service, "<old").Err())
+	require.NoError(w, w.acl(service, "<old").Err())
 	for _, r := range w.Replicas() {
 		f.hit(r.Proxy.Reset()) // every connection is made anew
 	}
@@ -270,18 +270,18 @@ func (f *rolling) fail(w *environment) {
 	took := time.Since(begun)
 	w.heals(time.Now())
 	w.Plant("ghost", swept, true)
-	harness.Eventually(w.T, "what is dead is swept", func() bool { return w.unindexed("ghost") })
+	harness.Eventually(w, "what is dead is swept", func() bool { return w.unindexed("ghost") })
 
 	each := float64(f.looks.Load()) / float64(len(silent))
 	w.remark("%.1f looks at each silent device's entry in %v", each, took.Round(time.Second))
-	require.Less(w.T, each, took.Seconds()/harness.Interval.Seconds()+1, "at most once an interval")
+	require.Less(w, each, took.Seconds()/harness.Interval.Seconds()+1, "at most once an interval")
 }
 
 // roll lets the oldest replica end, and start again with the settings as they are now. Its silent
 // devices come back to it.
 func (f *rolling) roll(w *environment, silent map[string]string) {
 	old := w.Replicas()[0]
-	require.Zero(w.T, w.Terminate(old), old.Log())
+	require.Zero(w, w.Terminate(old), old.Log())
 	again := w.Start(old.ID)
 	f.counts(again, silent)
 	f.hit(1)
@@ -291,7 +291,7 @@ func (f *rolling) roll(w *environment, silent map[string]string) {
 			back = append(back, i)
 		}
 	}
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), back, func(int) *harness.Replica { return again }))
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), back, func(int) *harness.Replica { return again }))
 }
 
 // counts counts how often a replica reads the entries of silent devices.
@@ -311,17 +311,17 @@ func (f *rolling) counts(r *harness.Replica, silent map[string]string) {
 
 // acknowledged: every record that a device was told to be stored is in the stream.
 func (w *environment) acknowledged() {
-	w.T.Helper()
+	w.Helper()
 	stored := make(map[string]int)
-	for _, e := range w.XRange(w.T.Context(), "telemetry:teltonika", "-", "+").Val() {
+	for _, e := range w.XRange(w.Context(), "telemetry:teltonika", "-", "+").Val() {
 		stored[fmt.Sprint(e.Values["imei"])]++
 	}
 	total := 0
 	for imei, n := range w.Fleet.Acknowledged() {
-		require.GreaterOrEqual(w.T, stored[imei], n, "records of %s were acknowledged and are not there", imei)
+		require.GreaterOrEqual(w, stored[imei], n, "records of %s were acknowledged and are not there", imei)
 		total += n
 	}
-	require.Positive(w.T, total)
+	require.Positive(w, total)
 	w.remark("%d records acknowledged, none lost", total)
 }
 

@@ -38,15 +38,15 @@ func haunts(w *environment) { w.Plant("ghost", ghosts, true) }
 // meets orders something at a point which only a leader comes by, or who becomes one, and returns
 // who has met it. cause sees to it that somebody will.
 func (w *environment) meets(point failpoint.Name, order string, cause func(w *environment)) (who *harness.Replica) {
-	w.T.Helper()
+	w.Helper()
 	fleet := w.Replicas()
 	for _, r := range fleet {
-		r.Failpoints.Arm(w.T, point, order)
+		r.Failpoints.Arm(w, point, order)
 	}
 	cause(w)
-	harness.Eventually(w.T, "a leader comes by "+string(point), func() bool {
+	harness.Eventually(w, "a leader comes by "+string(point), func() bool {
 		for _, r := range fleet {
-			if r.Failpoints.Taken(w.T, point) {
+			if r.Failpoints.Taken(w, point) {
 				who = r
 			}
 		}
@@ -54,7 +54,7 @@ func (w *environment) meets(point failpoint.Name, order string, cause func(w *en
 	})
 	for _, r := range fleet {
 		if r != who {
-			require.True(w.T, r.Failpoints.Disarm(w.T, point), "%s came by %s as well", r.ID, point)
+			require.True(w, r.Failpoints.Disarm(w, point), "%s came by %s as well", r.ID, point)
 		}
 	}
 	return who
@@ -62,15 +62,15 @@ func (w *environment) meets(point failpoint.Name, order string, cause func(w *en
 
 // term is the epoch of the newest term in the log, and how many batches it has done.
 func (w *environment) term() (epoch, batches uint64) {
-	w.T.Helper()
-	newest, err := w.XRevRangeN(w.T.Context(), w.Log(), "+", "-", 1).Result()
-	require.NoError(w.T, err)
+	w.Helper()
+	newest, err := w.XRevRangeN(w.Context(), w.Log(), "+", "-", 1).Result()
+	require.NoError(w, err)
 	if len(newest) == 0 {
 		return 0, 0
 	}
 	n, err := fmt.Sscanf(newest[0].ID, "%d-%d", &epoch, &batches)
-	require.NoError(w.T, err)
-	require.Equal(w.T, 2, n)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
 	return epoch, batches
 }
 
@@ -83,14 +83,14 @@ type leaderStopped struct {
 }
 
 func (f *leaderStopped) fail(w *environment) {
-	require.True(w.T, harness.Becomes(func() bool {
+	require.True(w, harness.Becomes(func() bool {
 		haunts(w)
 		w.InPass(2)
 		// Behind a renewal, so that what is left of the lease is nearly all.
 		var token string
-		harness.Eventually(w.T, "the lease is fresh", func() bool {
+		harness.Eventually(w, "the lease is fresh", func() bool {
 			token = w.lease()
-			return token != "" && w.PTTL(w.T.Context(), w.Lease()).Val() > harness.LeaseTTL*9/10
+			return token != "" && w.PTTL(w.Context(), w.Lease()).Val() > harness.LeaseTTL*9/10
 		})
 		r := w.Leader()
 		f.epoch, _ = w.term()
@@ -100,8 +100,8 @@ func (f *leaderStopped) fail(w *environment) {
 		f.cont = time.Now()
 		cont()
 		lost := false
-		harness.Eventually(w.T, "the lease is renewed, or another's", func() bool {
-			left := w.PTTL(w.T.Context(), w.Lease()).Val() // first: it may be the next leader's
+		harness.Eventually(w, "the lease is renewed, or another's", func() bool {
+			left := w.PTTL(w.Context(), w.Lease()).Val() // first: it may be the next leader's
 			lost = w.lease() != token
 			return lost || left > harness.LeaseTTL*2/3
 		})
@@ -112,8 +112,8 @@ func (f *leaderStopped) fail(w *environment) {
 // The term that was there before the stop goes on sweeping.
 func sameTerm(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderStopped)
-	require.True(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
-	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	require.True(w, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool { return b.Epoch == f.epoch && b.At.After(f.cont) }))
+	require.Equal(w, len(w.Ghosts), v.Evicted("ghost"))
 }
 
 // leaderHeld stops the leader where it has found its term good enough for a batch, which it has not
@@ -139,16 +139,16 @@ func (f *leaderHeld) fail(w *environment) {
 	back := w.Outage(f.former.ID)
 	f.epoch, _ = w.term()
 	f.batches = f.former.Proxy.Verdicts()["DONE"]
-	require.Zero(w.T, f.former.Proxy.Unanswered())
+	require.Zero(w, f.former.Proxy.Unanswered())
 	f.after = f.meanwhile(w, f)
 	f.woken = time.Now()
-	f.former.Failpoints.Resume(w.T, failpoint.BeforeScript, f.former.Cont)
+	f.former.Failpoints.Resume(w, failpoint.BeforeScript, f.former.Cont)
 	back()
-	f.hit(f.former.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	f.hit(f.former.Failpoints.Hits(w, failpoint.BeforeScript))
 }
 
 func (f *leaderHeld) recover(w *environment) {
-	harness.Eventually(w.T, "the held batch is answered", func() bool {
+	harness.Eventually(w, "the held batch is answered", func() bool {
 		return f.former.Proxy.Verdicts()["FENCED"] > 0 || f.former.Proxy.Verdicts()["DONE"] > f.batches
 	})
 	f.after()
@@ -156,12 +156,12 @@ func (f *leaderHeld) recover(w *environment) {
 
 // successor waits until another leads, in a term that has done something.
 func (f *leaderHeld) successor(w *environment) (who *harness.Replica) {
-	harness.Eventually(w.T, "a successor sweeps", func() bool {
+	harness.Eventually(w, "a successor sweeps", func() bool {
 		epoch, batches := w.term()
 		return epoch > f.epoch && batches > 0
 	})
 	who = w.Leader()
-	require.NotEqual(w.T, f.former, who)
+	require.NotEqual(w, f.former, who)
 	return who
 }
 
@@ -178,7 +178,7 @@ func nobodyLeads(w *environment, f *leaderHeld) func() {
 	for _, r := range w.Others(f.former) {
 		rules = append(rules, r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1))
 	}
-	harness.Eventually(w.T, "the lease has lapsed, and others want it", func() bool {
+	harness.Eventually(w, "the lease has lapsed, and others want it", func() bool {
 		return w.Holder() == "" && slices.ContainsFunc(rules, func(r *proxy.Rule) bool { return r.Hits() > 0 })
 	})
 	return func() {
@@ -194,31 +194,31 @@ func anotherLedAndDied(w *environment, f *leaderHeld) func() {
 	w.Died(f.former, "stopped")
 	b := f.successor(w)
 	for _, r := range w.Others(f.former, b) {
-		w.T.Cleanup(r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1).End)
+		w.Cleanup(r.Proxy.AnswerWith(harness.IsAcquire, "ERR not now", -1).End)
 	}
 	w.Kill(b)
 	return func() {
-		harness.Eventually(w.T, "the former leader leads again", func() bool { return w.Holder() == f.former.ID })
+		harness.Eventually(w, "the former leader leads again", func() bool { return w.Holder() == f.former.ID })
 	}
 }
 
 // fenced: the batch did nothing, and nothing was done any more in that term.
 func fenced(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
-	w.T.Logf("term %d of %s: %v", f.epoch, f.former.ID, f.former.Proxy.Verdicts())
-	require.Zero(w.T, f.former.Proxy.NotUnderstood(), "its answers were not all counted")
-	require.Positive(w.T, f.former.Proxy.Verdicts()["FENCED"], "the held batch met no fence")
-	require.Equal(w.T, f.batches, w.records(f.former.ID, f.epoch), "the former term did something after its end")
-	require.Greater(w.T, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
-	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	w.Logf("term %d of %s: %v", f.epoch, f.former.ID, f.former.Proxy.Verdicts())
+	require.Zero(w, f.former.Proxy.NotUnderstood(), "its answers were not all counted")
+	require.Positive(w, f.former.Proxy.Verdicts()["FENCED"], "the held batch met no fence")
+	require.Equal(w, f.batches, w.records(f.former.ID, f.epoch), "the former term did something after its end")
+	require.Greater(w, v.Terms[len(v.Terms)-1].Epoch, f.epoch, "the term did not end")
+	require.Equal(w, len(w.Ghosts), v.Evicted("ghost"))
 }
 
 // records is how many batches the log has of a leader, in terms up to an epoch; also those that
 // found nothing left.
 func (w *environment) records(leader string, until uint64) (n int) {
-	w.T.Helper()
-	all, err := w.XRange(w.T.Context(), w.Log(), "-", fmt.Sprint(until)).Result()
-	require.NoError(w.T, err)
+	w.Helper()
+	all, err := w.XRange(w.Context(), w.Log(), "-", fmt.Sprint(until)).Result()
+	require.NoError(w, err)
 	for _, record := range all {
 		if record.Values["leader"] == leader && !strings.HasSuffix(record.ID, "-0") {
 			n++
@@ -231,7 +231,7 @@ func (w *environment) records(leader string, until uint64) (n int) {
 func fencedByNobody(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
-	require.True(w.T, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
+	require.True(w, v.NextLease(f.stopped, "").After(f.woken), "somebody led meanwhile")
 }
 
 // leadsInANewTerm: and there was another's term between that of the batch and the next of its own.
@@ -239,8 +239,8 @@ func leadsInANewTerm(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderHeld)
 	fenced(w, v)
 	later := slices.DeleteFunc(slices.Clone(v.Terms), func(t judge.Term) bool { return t.Epoch <= f.epoch })
-	require.NotEqual(w.T, f.former.ID, later[0].Leader)
-	require.True(w.T, slices.ContainsFunc(later, func(t judge.Term) bool { return t.Leader == f.former.ID }))
+	require.NotEqual(w, f.former.ID, later[0].Leader)
+	require.True(w, slices.ContainsFunc(later, func(t judge.Term) bool { return t.Leader == f.former.ID }))
 }
 
 // leaderEndsRows are about leaders that end, at every point of a term.
@@ -267,25 +267,25 @@ var leaderEndsRows = []row{
 
 // resigns asks a leader to give its lease back; false: it has none any more.
 func (w *environment) resigns(r *harness.Replica) bool {
-	w.T.Helper()
+	w.Helper()
 	status := w.asks(r, "resign")
-	require.Contains(w.T, []int{0, http.StatusOK, http.StatusConflict}, status)
+	require.Contains(w, []int{0, http.StatusOK, http.StatusConflict}, status)
 	return status == http.StatusOK
 }
 
 // asks has a replica do what an operator may ask for; its settings have adminToken. It returns the
 // status of the answer; 0: there is none.
 func (w *environment) asks(r *harness.Replica, what string) int {
-	w.T.Helper()
-	ask, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost, "http://"+r.HTTP+"/api/v1/"+what, nil)
-	require.NoError(w.T, err)
+	w.Helper()
+	ask, err := http.NewRequestWithContext(w.Context(), http.MethodPost, "http://"+r.HTTP+"/api/v1/"+what, nil)
+	require.NoError(w, err)
 	ask.Header.Set("Authorization", "Bearer "+adminToken)
 	answer, err := harness.Asker.Do(ask)
 	if err != nil {
 		w.T.Log(what+":", err)
 		return 0
 	}
-	require.NoError(w.T, answer.Body.Close())
+	require.NoError(w, answer.Body.Close())
 	return answer.StatusCode
 }
 
@@ -299,7 +299,7 @@ func provokes(at failpoint.Name) func(w *environment) {
 		haunts(w)
 		switch at {
 		case failpoint.Acquiring, failpoint.Opening:
-			harness.Eventually(w.T, "the leader resigns", func() bool { return w.resigns(w.Leader()) })
+			harness.Eventually(w, "the leader resigns", func() bool { return w.resigns(w.Leader()) })
 		}
 	}
 }
@@ -320,26 +320,26 @@ func (f *leaderKilled) fail(w *environment) {
 		order = "kill 3"
 	}
 	f.victim = w.meets(f.at, order, provokes(f.at))
-	require.Equal(w.T, -1, f.victim.Exit(), "it was not killed by a signal")
+	require.Equal(w, -1, f.victim.Exit(), "it was not killed by a signal")
 	f.killed = time.Now()
 	w.Died(f.victim, "killed")
 	w.Ends(f.victim, func() {})
-	f.hit(f.victim.Failpoints.Hits(w.T, f.at))
-	harness.Eventually(w.T, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
+	f.hit(f.victim.Failpoints.Hits(w, f.at))
+	harness.Eventually(w, "another leads", func() bool { h := w.Holder(); return h != "" && h != f.victim.ID })
 }
 
 // sweptAfterKill: another leads in time, and did what was left to do. What the victim had done the
 // server counted, also if it was killed before it could count itself (C5).
 func sweptAfterKill(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderKilled)
-	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
-	require.Zero(w.T, f.victim.Proxy.NotUnderstood(), "its answers were not all counted")
+	require.Equal(w, len(w.Ghosts), v.Evicted("ghost"))
+	require.Zero(w, f.victim.Proxy.NotUnderstood(), "its answers were not all counted")
 	done := f.victim.Proxy.Verdicts()["DONE"]
-	require.Equal(w.T, done, w.records(f.victim.ID, math.MaxUint64))
+	require.Equal(w, done, w.records(f.victim.ID, math.MaxUint64))
 	switch f.at {
 	case failpoint.AfterJudging, failpoint.BeforeScript, failpoint.AfterReply:
-		require.Positive(w.T, done, "it was not killed in mid-pass")
-		require.Less(w.T, v.EvictedBy(f.victim.ID), len(w.Ghosts), "it was not killed in mid-pass")
+		require.Positive(w, done, "it was not killed in mid-pass")
+		require.Less(w, v.EvictedBy(f.victim.ID), len(w.Ghosts), "it was not killed in mid-pass")
 	}
 	w.within("new leader after the kill", v.NextLease(f.killed, f.victim.ID).Sub(f.killed), harness.LeaseTTL+harness.LeaseRetry)
 }
@@ -357,25 +357,25 @@ func (f *leaderTerminated) fail(w *environment) {
 	handover := w.watchLease()
 	w.Ends(f.former, func() {
 		f.former.Term()
-		if !f.former.Failpoints.Has(w.T, f.at, ".woken") {
-			f.hit(f.former.Failpoints.Hits(w.T, f.at)) // it came in time
+		if !f.former.Failpoints.Has(w, f.at, ".woken") {
+			f.hit(f.former.Failpoints.Hits(w, f.at)) // it came in time
 		}
 		f.took = handover()
-		require.Zero(w.T, f.former.Exit(), f.former.Log())
+		require.Zero(w, f.former.Exit(), f.former.Log())
 	})
-	require.NotEqual(w.T, f.former.ID, w.Holder(), "a ghost lease")
-	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(f.former.ID), w.Layout.Devices(f.former.ID)).Val(), "left behind")
+	require.NotEqual(w, f.former.ID, w.Holder(), "a ghost lease")
+	require.Zero(w, w.Exists(w.Context(), w.Heartbeat(f.former.ID), w.Layout.Devices(f.former.ID)).Val(), "left behind")
 }
 
 // handedOver: the next leader is there at once, and nobody asked for a batch without being leader.
 func handedOver(w *environment, v *judge.Verdict) {
 	f := w.fault.(*leaderTerminated)
 	for _, r := range w.All {
-		w.T.Logf("%s: %v", r.ID, r.Proxy.Verdicts())
-		require.Zero(w.T, r.Proxy.Verdicts()["FENCED"], r.ID)
-		require.Zero(w.T, r.Proxy.NotUnderstood(), r.ID)
+		w.Logf("%s: %v", r.ID, r.Proxy.Verdicts())
+		require.Zero(w, r.Proxy.Verdicts()["FENCED"], r.ID)
+		require.Zero(w, r.Proxy.NotUnderstood(), r.ID)
 	}
-	require.Zero(w.T, v.Evicted(f.former.ID), "what was handed back needs no sweeping")
-	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
+	require.Zero(w, v.Evicted(f.former.ID), "what was handed back needs no sweeping")
+	require.Equal(w, len(w.Ghosts), v.Evicted("ghost"))
 	w.within("new leader after the release", f.took, 100*time.Millisecond)
 }

@@ -40,20 +40,20 @@ func manyTerms(w *environment) {
 				continue
 			}
 		} else {
-			w.Meddle("lease", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Lease()) })
+			w.Meddle("lease", func(p redis.Pipeliner) { p.Del(w.Context(), w.Lease()) })
 		}
 		fault.hit(1)
-		harness.Eventually(w.T, "another term begins", func() bool {
+		harness.Eventually(w, "another term begins", func() bool {
 			epoch, _ := w.term()
 			return epoch > before
 		})
 		if !w.listened() || len(swept) >= sweeping {
 			continue
 		}
-		if w.HLen(w.T.Context(), w.Registry()).Val() < ghosts/2 {
+		if w.HLen(w.Context(), w.Registry()).Val() < ghosts/2 {
 			haunts(w)
 		}
-		harness.Eventually(w.T, "a term sweeps", func() bool {
+		harness.Eventually(w, "a term sweeps", func() bool {
 			epoch, batches := w.term()
 			if batches > 0 {
 				swept[epoch] = true
@@ -64,22 +64,22 @@ func manyTerms(w *environment) {
 	took := time.Since(begun)
 	w.ends()
 	v := w.judge()
-	w.T.Logf("%d terms in %v: %.0f a minute", len(v.Terms), took.Round(time.Millisecond), float64(len(v.Terms))/took.Minutes())
-	require.GreaterOrEqual(w.T, len(v.Terms), terms)
-	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
-	require.GreaterOrEqual(w.T, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
+	w.Logf("%d terms in %v: %.0f a minute", len(v.Terms), took.Round(time.Millisecond), float64(len(v.Terms))/took.Minutes())
+	require.GreaterOrEqual(w, len(v.Terms), terms)
+	require.Equal(w, len(w.Ghosts), v.Evicted("ghost"))
+	require.GreaterOrEqual(w, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
 }
 
 // listened tells whether the witness has listened for GRACE.
 func (w *environment) listened() bool {
-	w.T.Helper()
-	fields, err := w.HMGet(w.T.Context(), w.Witness(), "since", "hold").Result()
-	require.NoError(w.T, err)
+	w.Helper()
+	fields, err := w.HMGet(w.Context(), w.Witness(), "since", "hold").Result()
+	require.NoError(w, err)
 	var since int64
 	for _, f := range fields {
 		if text, ok := f.(string); ok {
 			ms, err := strconv.ParseInt(text, 10, 64)
-			require.NoError(w.T, err)
+			require.NoError(w, err)
 			since = max(since, ms)
 		}
 	}

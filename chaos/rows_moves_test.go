@@ -15,7 +15,6 @@ var movesRows = []row{
 	{18, "DeviceMovesWhileItsEntryIsSwept", true, 60, nil, deviceMovesWhileSwept},
 	{18, "LateWriteOfTheFormerOwner", false, 60, nil, lateRegistration(false)},
 	{18, "LateWriteThatWasGivenUp", false, 60, nil, lateRegistration(true)},
-	{19, "OldSocketsCloseLate", false, 60, nil, oldSocketsCloseLate},
 }
 
 // A replica was killed, and the delete of its entries is on its way to Redis when half of its
@@ -26,23 +25,23 @@ func deviceMovesWhileSwept(w *environment) {
 	hold := leader.Proxy.HoldEach(harness.IsBatch)
 	defer hold.End()
 	_, lost := w.Kill(victim)
-	batch := nextOf(w.T, hold.Caught)
+	batch := nextOf(w, hold.Caught)
 	moved := lost[:len(lost)/2]
 	w.Spread(moved)
 	w.Registered(len(lost) - len(moved))
 	for _, i := range lost {
-		require.Contains(w.T, batch, w.Fleet.IMEI(i), "it was to be deleted")
+		require.Contains(w, batch, w.Fleet.IMEI(i), "it was to be deleted")
 	}
 	released := time.Now()
 	hold.End()
-	harness.Eventually(w.T, "the batch is done", func() bool { return leader.Proxy.Verdicts()["DONE"] > 0 })
+	harness.Eventually(w, "the batch is done", func() bool { return leader.Proxy.Verdicts()["DONE"] > 0 })
 	met.hit(leader.Proxy.Verdicts()["DONE"])
 	w.ends()
 	v := w.judge()
-	require.Equal(w.T, len(lost)-len(moved), v.Evicted(victim.ID))
-	reowned := w.XRange(w.T.Context(), w.Log(), harness.BatchIDOf(batch), harness.BatchIDOf(batch)).Val()
-	require.Len(w.T, reowned, 1)
-	require.Equal(w.T, len(moved), number(w.T, reowned[0].Values["reowned"]))
+	require.Equal(w, len(lost)-len(moved), v.Evicted(victim.ID))
+	reowned := w.XRange(w.Context(), w.Log(), harness.BatchIDOf(batch), harness.BatchIDOf(batch)).Val()
+	require.Len(w, reowned, 1)
+	require.Equal(w, len(moved), number(w, reowned[0].Values["reowned"]))
 	for _, i := range moved {
 		w.stood(w.Fleet.IMEI(i), released)
 	}
@@ -50,9 +49,9 @@ func deviceMovesWhileSwept(w *environment) {
 
 // stood: what an entry named at a time it has named ever since.
 func (w *environment) stood(imei string, since time.Time) {
-	w.T.Helper()
+	w.Helper()
 	for _, s := range w.spells() {
-		require.False(w.T, s.imei == imei && s.until.After(since), "entry %s no longer named %s at %v", imei, s.owner, s.until)
+		require.False(w, s.imei == imei && s.until.After(since), "entry %s no longer named %s at %v", imei, s.owner, s.until)
 	}
 }
 
@@ -64,7 +63,7 @@ func lateRegistration(givenUp bool) func(w *environment) {
 	return func(w *environment) {
 		met := w.opens()
 		former, next := w.Replicas()[0], w.Replicas()[1]
-		ctx := w.T.Context()
+		ctx := w.Context()
 		var which []int // those of the third
 		for i := 2; i < w.Fleet.Len(); i += 3 {
 			which = append(which, i)
@@ -73,9 +72,9 @@ func lateRegistration(givenUp bool) func(w *environment) {
 		caught, release := former.Proxy.HoldNext(harness.IsRegister)
 		defer release()
 		back := w.Outage(former.ID)
-		require.NoError(w.T, w.Fleet.ConnectAll(ctx, which, func(int) *harness.Replica { return former }))
-		request := nextOf(w.T, caught)
-		require.NoError(w.T, w.Fleet.ConnectAll(ctx, which, func(int) *harness.Replica { return next }))
+		require.NoError(w, w.Fleet.ConnectAll(ctx, which, func(int) *harness.Replica { return former }))
+		request := nextOf(w, caught)
+		require.NoError(w, w.Fleet.ConnectAll(ctx, which, func(int) *harness.Replica { return next }))
 		var late []int
 		for n, i := range which {
 			if n%2 == 0 {
@@ -85,10 +84,10 @@ func lateRegistration(givenUp bool) func(w *environment) {
 				late = append(late, i)
 			}
 		}
-		require.NotEmpty(w.T, late)
+		require.NotEmpty(w, late)
 		w.Registered(0)
 		if givenUp {
-			harness.Eventually(w.T, "the former owner gives up", func() bool {
+			harness.Eventually(w, "the former owner gives up", func() bool {
 				s, err := former.Status()
 				return err == nil && s.Registry.Failing["register"] != ""
 			})
@@ -96,11 +95,11 @@ func lateRegistration(givenUp bool) func(w *environment) {
 		before := answers.Counts()["OK"]
 		release()
 		back()
-		harness.Eventually(w.T, "the registration lands", func() bool { return answers.Counts()["OK"] > before })
-		harness.Eventually(w.T, "the entries name where the devices are", func() bool {
+		harness.Eventually(w, "the registration lands", func() bool { return answers.Counts()["OK"] > before })
+		harness.Eventually(w, "the entries name where the devices are", func() bool {
 			stands := true
 			for _, i := range late {
-				require.NoError(w.T, w.Fleet.Send(ctx, i))
+				require.NoError(w, w.Fleet.Send(ctx, i))
 				stands = stands && w.HGet(ctx, w.Registry(), w.Fleet.IMEI(i)).Val() == next.ID
 			}
 			return stands
@@ -114,88 +113,9 @@ func lateRegistration(givenUp bool) func(w *environment) {
 				w.within("the entry stands again", all.since(imei, next.ID).Sub(landed), harness.Interval)
 			}
 		}
-		require.Positive(w.T, met.hits(), "nothing landed late: this run proves nothing")
+		require.Positive(w, met.hits(), "nothing landed late: this run proves nothing")
 		w.judge()
 	}
-}
-
-// Devices hop among replicas and back while their old sockets stay open for many beats, some of
-// them dead at the other end. However late those close, the entry names where the device is.
-func oldSocketsCloseLate(w *environment) {
-	met := &calm{}
-	w.fault = met
-	w.Start("one", "two", "three")
-	all := harness.Some(0, w.Fleet.Len())
-	w.Spread(all)
-	w.Registered(0)
-	w.Traffic.Start(w.Environment) // of every second device; the others are ours
-	var ours []int
-	for i := 0; i < w.Fleet.Len(); i += 2 {
-		ours = append(ours, i)
-	}
-	ctx := w.T.Context()
-	for round := range 4 {
-		to := make(map[int]*harness.Replica)
-		for n, i := range ours {
-			to[i] = w.Replicas()[w.Rand.IntN(3)]
-			if n%3 == 0 {
-				w.Fleet.Device(i).HalfOpen() // its network is gone; it comes back from elsewhere
-			}
-		}
-		require.NoError(w.T, w.Fleet.ConnectAll(ctx, ours, func(i int) *harness.Replica { return to[i] }))
-		met.hit(len(ours)) // so many sockets are left behind
-		for n, i := range ours {
-			if (n+round)%2 == 0 {
-				require.NoError(w.T, w.Fleet.Send(ctx, i))
-			}
-		}
-		w.named(ours)
-		w.Beats(1)
-	}
-	// Each beat looks at a tenth of what a replica believes to hold, those sockets among it.
-	w.Beats(3)
-	w.named(ours)
-	for n, i := range ours {
-		switch n % 3 {
-		case 0: // dead for good, noticed later
-			w.Fleet.Device(i).HalfOpen()
-		case 1:
-			w.Fleet.DropStale(i)
-		default: // moves once more just while they close
-			go w.Fleet.DropStale(i)
-			require.NoError(w.T, w.Fleet.Connect(ctx, i, w.Replicas()[w.Rand.IntN(3)]))
-		}
-	}
-	w.Beats(2)
-	w.named(ours)
-	for n, i := range ours {
-		if n%3 == 0 {
-			w.Fleet.LeaveAll([]int{i})
-		}
-	}
-	w.Moves()
-	w.ends()
-	v := w.judge()
-	require.Zero(w.T, v.Evicted(""))
-	require.GreaterOrEqual(w.T, w.Traffic.Done(), w.Fleet.Len()/2, "too little traffic: this run proves nothing")
-	w.Fleet.LeaveAll(all)
-	v = w.judge()
-	require.Zero(w.T, v.Evicted(""))
-}
-
-// named waits until the entries of some devices, which nobody else moves, name where they are.
-func (w *environment) named(which []int) {
-	w.T.Helper()
-	truth := w.Truth()
-	harness.Eventually(w.T, "the entries name where the devices are", func() bool {
-		entries := w.entries()
-		for _, i := range which {
-			if imei := w.Fleet.IMEI(i); entries[imei] != truth[imei] {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 // parkedRows are about what Redis did not hear at the right time from a device that is where it is
@@ -217,7 +137,7 @@ func parkedAfterAHiccup(w *environment) {
 		}
 	}
 	lost := to.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), moved, func(int) *harness.Replica { return to }))
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), moved, func(int) *harness.Replica { return to }))
 	harness.Lasting(harness.Interval)
 	lost.End()
 	met.hit(lost.Hits())
@@ -226,6 +146,6 @@ func parkedAfterAHiccup(w *environment) {
 	}
 	v := w.judge()
 	w.within("parked devices routable", v.Quiet(begun), 3*harness.Interval)
-	require.Zero(w.T, v.Evicted(""))
-	require.Empty(w.T, w.ClosedByTheRunning())
+	require.Zero(w, v.Evicted(""))
+	require.Empty(w, w.ClosedByTheRunning())
 }

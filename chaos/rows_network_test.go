@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -66,10 +65,10 @@ const ghostsOf = 2000
 // reapsOnce waits until the leader has evicted something, so that the server knows the guard's
 // script, and then gives it more to do.
 func (w *environment) reapsOnce() {
-	w.T.Helper()
-	before := w.XLen(w.T.Context(), w.Log()).Val()
+	w.Helper()
+	before := w.XLen(w.Context(), w.Log()).Val()
 	w.Plant("first", 10, true)
-	harness.Eventually(w.T, "a first batch is done", func() bool { return w.XLen(w.T.Context(), w.Log()).Val() > before })
+	harness.Eventually(w, "a first batch is done", func() bool { return w.XLen(w.Context(), w.Log()).Val() > before })
 }
 
 // cut notes that a replica is cut off from Redis, until the returned function is called.
@@ -80,15 +79,15 @@ func (w *environment) cut(r *harness.Replica) (back func()) {
 
 // succeeded waits until another than a former leader has opened a term.
 func (w *environment) succeeded(former *harness.Replica) {
-	w.T.Helper()
-	harness.Eventually(w.T, "another leads", func() bool {
-		last := w.XRevRangeN(w.T.Context(), w.Log(), "+", "-", 1).Val()
+	w.Helper()
+	harness.Eventually(w, "another leads", func() bool {
+		last := w.XRevRangeN(w.Context(), w.Log(), "+", "-", 1).Val()
 		return len(last) == 1 && last[0].Values["leader"] != former.ID
 	})
 }
 
 // nextOf is the next request that was kept back.
-func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
+func nextOf(t harness.Test, caught <-chan proxy.Request) (req proxy.Request) {
 	t.Helper()
 	select {
 	case req = <-caught:
@@ -102,12 +101,12 @@ func nextOf(t *testing.T, caught <-chan proxy.Request) (req proxy.Request) {
 func (w *environment) refusedWhatCameLate(v *judge.Verdict) {
 	f := w.fault.(*leaderCut)
 	verdicts := f.former.Proxy.Verdicts()
-	require.Positive(w.T, verdicts[string(guard.Fenced)], "the fence refused nothing: %v", verdicts)
+	require.Positive(w, verdicts[string(guard.Fenced)], "the fence refused nothing: %v", verdicts)
 	_, args := f.held.Script()
-	require.False(w.T, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
+	require.False(w, slices.ContainsFunc(v.Batches, func(b judge.Batch) bool {
 		return guard.BatchID{Epoch: b.Epoch, N: b.N}.String() == args[0]
 	}), "the delayed batch %s was done", args[0])
-	require.Equal(w.T, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
+	require.Equal(w, ghostsOf, v.Evicted("ghost"), "the next leader has swept all of it")
 }
 
 // batchesLost loses what the leader asks the guard for, or what is answered.
@@ -124,7 +123,7 @@ func (f *batchesLost) fail(w *environment) {
 		f.lost = append(f.lost, f.lose(r.Proxy, harness.IsBatch, f.times))
 	}
 	w.Plant("ghost", ghostsOf, true)
-	harness.Eventually(w.T, "batches or answers are lost", func() bool { return f.count() >= f.times })
+	harness.Eventually(w, "batches or answers are lost", func() bool { return f.count() >= f.times })
 }
 
 func (f *batchesLost) recover(*environment) {
@@ -144,11 +143,11 @@ func (f *batchesLost) count() (n int) {
 // countedOnce: everything that was to go went, once. That log, total and each process' own
 // counter say so is C5, and judge has asked.
 func (w *environment) countedOnce(v *judge.Verdict) {
-	require.Equal(w.T, ghostsOf, v.Evicted("ghost"))
+	require.Equal(w, ghostsOf, v.Evicted("ghost"))
 	seen := make(map[string]bool)
 	for _, b := range v.Batches {
 		for _, imei := range b.IMEIs {
-			require.False(w.T, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
+			require.False(w, b.Owner == "ghost" && seen[imei], "%s went twice", imei)
 			seen[imei] = true
 		}
 	}
@@ -156,7 +155,7 @@ func (w *environment) countedOnce(v *judge.Verdict) {
 	for _, r := range w.All {
 		sent += r.Proxy.Verdicts()[string(guard.Done)]
 	}
-	w.T.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
+	w.Logf("%d batches were answered DONE, %d were done", sent, len(v.Batches))
 }
 
 // leaderCut breaks the leader's connections until another leads.
@@ -184,7 +183,7 @@ func (f *leaderCut) fail(w *environment) {
 		hold := f.former.Proxy.HoldEach(harness.IsBatch)
 		release = hold.End
 		w.Plant("ghost", ghostsOf, true)
-		f.held = nextOf(w.T, hold.Caught)
+		f.held = nextOf(w, hold.Caught)
 	} else {
 		w.Plant("ghost", ghostsOf, true)
 		w.InPass(2)
@@ -215,7 +214,7 @@ type saidToLead struct {
 
 // askWhetherItLeads asks a replica again and again, until stop is called.
 func (w *environment) askWhetherItLeads(r *harness.Replica, said *[]saidToLead) (stop func()) {
-	ctx, cancel := context.WithCancel(w.T.Context())
+	ctx, cancel := context.WithCancel(w.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		ticker := time.NewTicker(50 * time.Millisecond)
@@ -239,20 +238,20 @@ func (w *environment) askWhetherItLeads(r *harness.Replica, said *[]saidToLead) 
 func (w *environment) ledNoLongerThanTrusted(v *judge.Verdict) {
 	f := w.fault.(*leaderCut)
 	ends := w.leaseEnded(f.token)
-	require.False(w.T, ends.IsZero(), "the lease of %s is not in H", f.token)
+	require.False(w, ends.IsZero(), "the lease of %s is not in H", f.token)
 	var led, after int
 	var last time.Time
 	for _, s := range f.asked {
 		if s.leads {
 			led, last = led+1, s.asked
-			require.True(w.T, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.ID)
+			require.True(w, s.asked.Before(ends), "asked %v after its lease had expired, %s said that it leads", s.asked.Sub(ends), f.former.ID)
 		} else if s.asked.After(ends) {
 			after++
 		}
 	}
-	require.Positive(w.T, led, "it was never asked while it led")
-	require.Positive(w.T, after, "it was never asked after its lease")
-	w.T.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
+	require.Positive(w, led, "it was never asked while it led")
+	require.Positive(w, after, "it was never asked after its lease")
+	w.Logf("it last said to lead when asked %v before its lease expired", ends.Sub(last).Round(time.Millisecond))
 	w.within("new leader after the lease's end", v.NextLease(ends.Add(-time.Millisecond), f.former.ID).Sub(ends), harness.LeaseRetry)
 }
 
@@ -274,7 +273,7 @@ func (w *environment) leaseEnded(token string) (at time.Time) {
 					until = history.Option(c[3:], "PXAT")
 				}
 				ms, err := strconv.ParseInt(until, 10, 64)
-				require.NoError(w.T, err)
+				require.NoError(w, err)
 				at = time.UnixMilli(ms)
 			}
 		}
@@ -322,9 +321,9 @@ func (w *environment) stoppedHardlyEver(v *judge.Verdict) {
 			terms++
 		}
 	}
-	w.T.Logf("%d step-downs in %v", terms, f.over.Sub(f.began).Round(time.Second))
-	require.LessOrEqual(w.T, terms, 3, "a storm of step-downs")
-	require.Zero(w.T, v.FalseDeaths)
+	w.Logf("%d step-downs in %v", terms, f.over.Sub(f.began).Round(time.Second))
+	require.LessOrEqual(w, terms, 3, "a storm of step-downs")
+	require.Zero(w, v.FalseDeaths)
 }
 
 // ownersCut cuts owners off from Redis, all that do not lead, or one, for longer than the
@@ -352,11 +351,11 @@ func (f *ownersCut) fail(w *environment) {
 		f.holds = append(f.holds, r.Proxy.Hold())
 	}
 	if f.one {
-		harness.Eventually(w.T, "its entries are evicted", func() bool { return w.evictedOf(f.owners[0].ID) > 0 })
+		harness.Eventually(w, "its entries are evicted", func() bool { return w.evictedOf(f.owners[0].ID) > 0 })
 		harness.Lasting(harness.Interval) // of the rest of them
 		return
 	}
-	harness.Eventually(w.T, "all of them are silent", func() bool {
+	harness.Eventually(w, "all of them are silent", func() bool {
 		return !slices.ContainsFunc(f.owners, func(r *harness.Replica) bool {
 			return w.beats(r.ID)
 		})
@@ -366,7 +365,7 @@ func (f *ownersCut) fail(w *environment) {
 
 // evictedOf is how many entries of an owner have gone so far.
 func (w *environment) evictedOf(owner string) (n int) {
-	for _, record := range w.XRange(w.T.Context(), w.Log(), "-", "+").Val() {
+	for _, record := range w.XRange(w.Context(), w.Log(), "-", "+").Val() {
 		if record.Values["owner"] == owner && record.Values["count"] != "0" {
 			n++
 		}
@@ -387,7 +386,7 @@ func (f *ownersCut) recover(w *environment) {
 		f.back[i]()
 	}
 	mended := time.Now()
-	harness.Eventually(w.T, "what was cut off is routable again", func() bool {
+	harness.Eventually(w, "what was cut off is routable again", func() bool {
 		entries := w.entries()
 		now := w.Truth()
 		for imei, id := range f.stayed {
@@ -408,15 +407,15 @@ func (w *environment) doubted(v *judge.Verdict) {
 			swept[b.Owner] = true
 		}
 	}
-	require.Empty(w.T, swept)
+	require.Empty(w, swept)
 }
 
 // takenForDead: the one owner was taken for dead, which it was not, and has healed; nobody else
 // was.
 func (w *environment) takenForDead(v *judge.Verdict) {
 	f := w.fault.(*ownersCut)
-	require.Equal(w.T, v.Evicted(""), v.Evicted(f.owners[0].ID), "somebody else's entries were evicted")
-	require.Positive(w.T, v.FalseDeaths)
-	require.Positive(w.T, v.Healed)
-	w.T.Logf("%d false deaths, %d healed, the slowest after %v", v.FalseDeaths, v.Healed, v.SlowestHeal)
+	require.Equal(w, v.Evicted(""), v.Evicted(f.owners[0].ID), "somebody else's entries were evicted")
+	require.Positive(w, v.FalseDeaths)
+	require.Positive(w, v.Healed)
+	w.Logf("%d false deaths, %d healed, the slowest after %v", v.FalseDeaths, v.Healed, v.SlowestHeal)
 }

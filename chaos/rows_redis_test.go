@@ -38,7 +38,7 @@ func (w *environment) silent() map[string]string {
 // that lives.
 func (w *environment) routable(where map[string]string) bool {
 	imeis := slices.Collect(maps.Keys(where))
-	got, err := w.HMGet(w.T.Context(), w.Registry(), imeis...).Result()
+	got, err := w.HMGet(w.Context(), w.Registry(), imeis...).Result()
 	if err != nil {
 		return false
 	}
@@ -56,36 +56,36 @@ func (w *environment) beating() bool {
 	for _, r := range w.Replicas() {
 		keys = append(keys, w.Heartbeat(r.ID))
 	}
-	return w.Exists(w.T.Context(), keys...).Val() == int64(len(keys))
+	return w.Exists(w.Context(), keys...).Val() == int64(len(keys))
 }
 
 // heals waits until every silent device is routable again, and asserts that this is one heartbeat
 // interval after since (L2).
 func (w *environment) heals(since time.Time) {
-	w.T.Helper()
+	w.Helper()
 	silent := w.silent()
-	harness.Eventually(w.T, "every silent device is routable again", func() bool { return w.routable(silent) })
+	harness.Eventually(w, "every silent device is routable again", func() bool { return w.routable(silent) })
 	w.within("all routable again", time.Since(since), harness.Interval)
 }
 
 // nothingWent is what the right column means by 0 deletes.
 func nothingWent(w *environment, v *judge.Verdict) {
-	w.T.Helper()
-	require.Zero(w.T, v.Evicted(""), "somebody who lives was evicted")
+	w.Helper()
+	require.Zero(w, v.Evicted(""), "somebody who lives was evicted")
 }
 
 // raised waits until the witness has started anew for a reason.
 func (w *environment) raised(reason string) {
-	w.T.Helper()
-	harness.Eventually(w.T, "the witness holds: "+reason, func() bool {
-		return w.HGet(w.T.Context(), w.Witness(), "reason").Val() == reason
+	w.Helper()
+	harness.Eventually(w, "the witness holds: "+reason, func() bool {
+		return w.HGet(w.Context(), w.Witness(), "reason").Val() == reason
 	})
 }
 
 // config sets something on the server.
 func (w *environment) config(name, value string) {
-	w.T.Helper()
-	require.NoError(w.T, w.ConfigSet(w.T.Context(), name, value).Err())
+	w.Helper()
+	require.NoError(w, w.ConfigSet(w.Context(), name, value).Err())
 }
 
 // another is a client of somebody else, who waits as long as it takes and asks for everything once.
@@ -93,7 +93,7 @@ func (w *environment) another() *redis.Client {
 	o := w.Server.Options()
 	o.ReadTimeout, o.MaxRetries, o.ContextTimeoutEnabled = harness.Patience, -1, true
 	c := redis.NewClient(o)
-	w.T.Cleanup(func() { _ = c.Close() })
+	w.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -124,7 +124,7 @@ func (f *serverDown) setup(w *environment) {
 func (f *serverDown) fail(w *environment) {
 	for _, d := range []time.Duration{harness.TTL / 2, harness.TTL + harness.Interval/2} {
 		if f.saves {
-			require.NoError(w.T, w.Save(w.T.Context()).Err())
+			require.NoError(w, w.Save(w.Context()).Err())
 			w.Moves() // is lost
 		}
 		back := w.Outage("")
@@ -191,14 +191,14 @@ func (*stallBefore) setup(w *environment) {
 }
 
 func (f *stallBefore) fail(w *environment) {
-	ctx := w.T.Context()
+	ctx := w.Context()
 	leader := w.Leader()
 	owner := w.Follower()
 
 	// A sweep first, so that the server knows the script: it is the delete itself that is to be
 	// caught.
 	w.Plant("ghost", 10, true)
-	harness.Eventually(w.T, "the ghost is swept", func() bool { return w.unindexed("ghost") })
+	harness.Eventually(w, "the ghost is swept", func() bool { return w.unindexed("ghost") })
 
 	// The owner is cut off and its heartbeat goes, so that it is judged dead at once.
 	caught, send := leader.Proxy.HoldNext(harness.IsBatch)
@@ -208,7 +208,7 @@ func (f *stallBefore) fail(w *environment) {
 	select {
 	case <-caught:
 	case <-time.After(harness.Patience):
-		require.Fail(w.T, "nobody was judged dead")
+		require.Fail(w, "nobody was judged dead")
 	}
 
 	// It is back before the batch is sent. The leader cannot know, nor ask again, nor give up: it
@@ -216,7 +216,7 @@ func (f *stallBefore) fail(w *environment) {
 	leader.Stop()
 	mute.End()
 	back()
-	harness.Eventually(w.T, "the owner is back", w.beating)
+	harness.Eventually(w, "the owner is back", w.beating)
 
 	back = w.Outage("")
 	release := harness.HoldAll(harness.ProxiesOf(w.Others(leader)))
@@ -225,7 +225,7 @@ func (f *stallBefore) fail(w *environment) {
 	over := f.how(w)
 	send()
 	over()
-	harness.Eventually(w.T, "the batch is answered", func() bool { return !maps.Equal(before, leader.Proxy.Verdicts()) })
+	harness.Eventually(w, "the batch is answered", func() bool { return !maps.Equal(before, leader.Proxy.Verdicts()) })
 	f.hit(leader.Proxy.Verdicts()["HELD"] - before["HELD"])
 	release()
 	leader.Cont()
@@ -248,7 +248,7 @@ func paused(mode string) stall {
 	return func(w *environment) (over func()) {
 		begun := time.Now()
 		d := harness.TTL + harness.Interval/2
-		require.NoError(w.T, w.Do(w.T.Context(), "CLIENT", "PAUSE", d.Milliseconds(), mode).Err())
+		require.NoError(w, w.Do(w.Context(), "CLIENT", "PAUSE", d.Milliseconds(), mode).Err())
 		return func() { harness.Lasting(d - time.Since(begun)) }
 	}
 }
@@ -257,14 +257,14 @@ func asleep(w *environment) (over func()) {
 	c, other := w.another(), w.another()
 	slept := make(chan error, 1)
 	go func() {
-		slept <- c.Do(context.WithoutCancel(w.T.Context()), "DEBUG", "SLEEP", (harness.TTL + harness.Interval/2).Seconds()).Err()
+		slept <- c.Do(context.WithoutCancel(w.Context()), "DEBUG", "SLEEP", (harness.TTL + harness.Interval/2).Seconds()).Err()
 	}()
-	harness.Eventually(w.T, "the server sleeps", func() bool {
-		ctx, cancel := context.WithTimeout(w.T.Context(), harness.Interval/4)
+	harness.Eventually(w, "the server sleeps", func() bool {
+		ctx, cancel := context.WithTimeout(w.Context(), harness.Interval/4)
 		defer cancel()
 		return other.Ping(ctx).Err() != nil
 	})
-	return func() { require.NoError(w.T, <-slept) }
+	return func() { require.NoError(w, <-slept) }
 }
 
 // jumped leaves everything as a jump of the server's clock does, which one machine cannot have for
@@ -272,11 +272,11 @@ func asleep(w *environment) (over func()) {
 // long ago; if it went back, that was in the future.
 func jumped(by time.Duration) stall {
 	return func(w *environment) (over func()) {
-		ctx := w.T.Context()
+		ctx := w.Context()
 		tick, err := strconv.ParseInt(w.HGet(ctx, w.Witness(), "last").Val(), 10, 64)
-		require.NoError(w.T, err)
+		require.NoError(w, err)
 		since, err := strconv.ParseInt(w.HGet(ctx, w.Witness(), "since").Val(), 10, 64)
-		require.NoError(w.T, err)
+		require.NoError(w, err)
 		w.Meddle(fmt.Sprintf("the clock jumps by %v", by), func(p redis.Pipeliner) {
 			p.HSet(ctx, w.Witness(), "last", tick-by.Milliseconds(), "since", since-by.Milliseconds())
 			for _, r := range w.Replicas() {
@@ -291,8 +291,8 @@ func jumped(by time.Duration) stall {
 
 // nothingSwept: a slow server is no reason to evict anybody who lives. What was planted goes.
 func nothingSwept(w *environment, v *judge.Verdict) {
-	require.Equal(w.T, len(w.Ghosts), v.Evicted("ghost"))
-	require.Equal(w.T, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
+	require.Equal(w, len(w.Ghosts), v.Evicted("ghost"))
+	require.Equal(w, v.Evicted(""), v.Evicted("ghost"), "somebody who lives was evicted")
 }
 
 // slowServer answers, and late: every command may wait for another's third of a second.
@@ -306,7 +306,7 @@ func (f *slowServer) fail(w *environment) {
 	w.Plant("ghost", 500, true)
 	c := w.another()
 	for until := time.Now().Add(harness.TTL); time.Now().Before(until); harness.Lasting(50 * time.Millisecond) {
-		require.NoError(w.T, c.Do(w.T.Context(), "DEBUG", "SLEEP", "0.3").Err())
+		require.NoError(w, c.Do(w.Context(), "DEBUG", "SLEEP", "0.3").Err())
 		f.hit(1)
 	}
 }
@@ -325,7 +325,7 @@ func (f *busyServer) fail(w *environment) {
 	c, asked := w.another(), w.asked()
 	begun := time.Now()
 	for range 2 {
-		require.NoError(w.T, c.Eval(w.T.Context(), loops, nil, (3*time.Second).Milliseconds()).Err())
+		require.NoError(w, c.Eval(w.Context(), loops, nil, (3*time.Second).Milliseconds()).Err())
 		harness.Lasting(time.Second)
 	}
 	asked.noStorm(w, time.Since(begun))
@@ -345,7 +345,7 @@ func evictedBy(policy string) func(w *environment) {
 	return under(&sharedCache{policy: policy}, func(w *environment, v *judge.Verdict) {
 		nothingWent(w, v)
 		for _, r := range w.All {
-			require.Contains(w.T, r.Log(), "maxmemory-policy is "+policy, "warned at start")
+			require.Contains(w, r.Log(), "maxmemory-policy is "+policy, "warned at start")
 		}
 	})
 }
@@ -368,10 +368,10 @@ func (f *sharedCache) setup(w *environment) {
 }
 
 func (f *sharedCache) fail(w *environment) {
-	ctx := w.T.Context()
+	ctx := w.Context()
 	sub := w.Subscribe(ctx, "__keyevent@0__:evicted")
 	_, err := sub.Receive(ctx)
-	require.NoError(w.T, err)
+	require.NoError(w, err)
 	var others atomic.Int64
 	heard := make(chan struct{})
 	go func() {
@@ -394,16 +394,16 @@ func (f *sharedCache) fail(w *environment) {
 		<-tick.C
 	}
 	w.config("maxmemory", "0")
-	require.NoError(w.T, sub.Close())
+	require.NoError(w, sub.Close())
 	<-heard
-	w.T.Logf("%d heartbeats and %d other keys were evicted", f.hits(), others.Load())
+	w.Logf("%d heartbeats and %d other keys were evicted", f.hits(), others.Load())
 	w.heals(time.Now())
 }
 
 // used is how much memory the server uses, and some room.
 func (w *environment) used(room int) string {
-	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "Memory", "used_memory"))
-	require.NoError(w.T, err)
+	n, err := strconv.Atoi(harness.InfoOf(w, w.Client, "Memory", "used_memory"))
+	require.NoError(w, err)
 	return strconv.Itoa(n + room)
 }
 
@@ -418,7 +418,7 @@ func (f *memoryFull) fail(w *environment) {
 	asked, begun := w.asked(), time.Now()
 	w.config("maxmemory", "1")
 	outlast()
-	require.True(w.T, w.beating(), "beats need not obey maxmemory")
+	require.True(w, w.beating(), "beats need not obey maxmemory")
 	w.config("maxmemory", "0")
 	f.hit(asked.errors("OOM"))
 	asked.noStorm(w, time.Since(begun))

@@ -51,8 +51,8 @@ func (f *refusal) fail(w *environment) {
 // told waits until every replica says that its heartbeat is refused, and by which word: it knows a
 // refusal from a silence.
 func (w *environment) told(why string) {
-	w.T.Helper()
-	harness.Eventually(w.T, "everybody knows "+why, func() bool {
+	w.Helper()
+	harness.Eventually(w, "everybody knows "+why, func() bool {
 		for _, r := range w.Replicas() {
 			if s, err := r.Status(); err != nil || !strings.Contains(s.Registry.Failing["heartbeat"], why) {
 				return false
@@ -71,8 +71,8 @@ func noReplicas(w *environment) (over func()) {
 var nowhere = []any{"REPLICAOF", "127.0.0.1", "1"}
 
 func readOnly(w *environment) (over func()) {
-	require.NoError(w.T, w.Do(w.T.Context(), nowhere...).Err())
-	return func() { require.NoError(w.T, w.Do(w.T.Context(), "REPLICAOF", "NO", "ONE").Err()) }
+	require.NoError(w, w.Do(w.Context(), nowhere...).Err())
+	return func() { require.NoError(w, w.Do(w.Context(), "REPLICAOF", "NO", "ONE").Err()) }
 }
 
 func masterDown(w *environment) (over func()) {
@@ -83,11 +83,11 @@ func masterDown(w *environment) (over func()) {
 // misconfigured: snapshots fail, since a folder stands where the file belongs, and the server is to
 // stop then.
 func misconfigured(w *environment) (over func()) {
-	ctx := w.T.Context()
-	require.NoError(w.T, os.Mkdir(filepath.Join(w.Server.Dir(), "dump.rdb"), 0o700))
+	ctx := w.Context()
+	require.NoError(w, os.Mkdir(filepath.Join(w.Server.Dir(), "dump.rdb"), 0o700))
 	w.config("save", "3600 1000000")
-	require.NoError(w.T, w.BgSave(ctx).Err())
-	harness.Eventually(w.T, "the snapshot fails", func() bool { return harness.InfoOf(w.T, w.Client, "Persistence", "rdb_last_bgsave_status") == "err" })
+	require.NoError(w, w.BgSave(ctx).Err())
+	harness.Eventually(w, "the snapshot fails", func() bool { return harness.InfoOf(w, w.Client, "Persistence", "rdb_last_bgsave_status") == "err" })
 	return func() { w.config("stop-writes-on-bgsave-error", "no") }
 }
 
@@ -144,7 +144,7 @@ func (a asked) errors(name string) (n int) {
 const mostASecond = 120
 
 func (a asked) noStorm(w *environment, took time.Duration) {
-	w.T.Helper()
+	w.Helper()
 	for r, s := range a {
 		total := s.Unanswered()
 		for _, n := range s.Counts() {
@@ -155,9 +155,9 @@ func (a asked) noStorm(w *environment, took time.Duration) {
 }
 
 func noStorm(w *environment, r *harness.Replica, requests int, took time.Duration) {
-	w.T.Helper()
-	w.T.Logf("replica %s asked %d times in %v", r.ID, requests, took.Round(time.Millisecond))
-	require.Less(w.T, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.ID)
+	w.Helper()
+	w.Logf("replica %s asked %d times in %v", r.ID, requests, took.Round(time.Millisecond))
+	require.Less(w, requests, int(mostASecond*took.Seconds()), "replica %s tries again blindly", r.ID)
 }
 
 // guardRows meet a leader in the instant in which only the server can still keep it from a mistake:
@@ -174,81 +174,74 @@ var guardRows = []row{
 // doomed is how many entries of a dead owner these rows have: one batch.
 const doomed = 200
 
+// beforeItsScript starts replicas and has the leader carry out an order when a batch of a dead
+// owner's entries is about to go.
+func (w *environment) beforeItsScript(order string, ids ...string) (leader *harness.Replica) {
+	w.Helper()
+	w.Plant("ghost", doomed, true)
+	w.Start(ids...)
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	leader = w.OneLeads()
+	leader.Failpoints.Arm(w, failpoint.BeforeScript, order)
+	leader.Failpoints.Wait(w, failpoint.BeforeScript)
+	w.Hit(leader.Failpoints.Hits(w, failpoint.BeforeScript))
+	return leader
+}
+
+// resumed lets a leader that has stopped there go on when something has been done, and returns what
+// became of it.
+func (w *environment) resumed(leader *harness.Replica, meanwhile func()) *judge.Verdict {
+	w.Helper()
+	back := w.Outage(leader.ID)
+	meanwhile()
+	leader.Failpoints.Resume(w, failpoint.BeforeScript, leader.Cont)
+	back()
+	v := w.judge()
+	require.Equal(w, doomed, v.Evicted("ghost"))
+	return v
+}
+
 // The lease is gone when the batch lands, and nobody else leads: the term's token alone is what
 // fences it.
 func leaseGoneBeforeTheScript(w *environment) {
-	w.Plant("ghost", doomed, true)
-	leader := w.Start("one")
-	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
-	w.Spread(harness.Some(0, w.Fleet.Len()))
-	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
-	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
-	back := w.Outage(leader.ID)
-	w.Meddle("the lease is deleted", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Lease()) })
-	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
-	back()
-	v := w.judge()
-	require.Positive(w.T, leader.Proxy.Verdicts()["FENCED"])
-	require.GreaterOrEqual(w.T, len(v.Terms), 2)
-	require.Equal(w.T, doomed, v.Evicted("ghost"))
+	leader := w.beforeItsScript("stop", "one")
+	v := w.resumed(leader, func() {
+		w.Meddle("the lease is deleted", func(p redis.Pipeliner) { p.Del(w.Context(), w.Lease()) })
+	})
+	require.Positive(w, leader.Proxy.Verdicts()["FENCED"])
+	require.GreaterOrEqual(w, len(v.Terms), 2)
 }
 
 // The owner beats again when it has been judged dead. The batch leaves its entries alone; they go
 // when it is silent for good.
 func ownerBackBeforeTheScript(w *environment) {
-	w.Plant("ghost", doomed, true)
-	w.Start("one")
-	w.Start("two")
-	w.Spread(harness.Some(0, w.Fleet.Len()))
-	leader := w.OneLeads()
-	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
-	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
-	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
-	back := w.Outage(leader.ID)
-	// As an older writer does, without a boot token.
-	require.NoError(w.T, w.Set(w.T.Context(), w.Heartbeat("ghost"), "1", harness.TTL).Err())
-	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
-	back()
-	v := w.judge()
-	require.Positive(w.T, leader.Proxy.Verdicts()["ALIVE"])
-	require.Equal(w.T, doomed, v.Evicted("ghost"))
+	leader := w.beforeItsScript("stop", "one", "two")
+	w.resumed(leader, func() { // as an older writer does, without a boot token
+		require.NoError(w, w.Set(w.Context(), w.Heartbeat("ghost"), "1", harness.TTL).Err())
+	})
+	require.Positive(w, leader.Proxy.Verdicts()["ALIVE"])
 }
 
 // The leader dies when everything is ready for a dead owner's batch. Nothing that it did before may
 // keep its successor from finding the same entries again.
 func leaderKilledBeforeItsScript(w *environment) {
-	w.Plant("ghost", doomed, true)
-	w.Start("one", "two", "three")
-	w.Spread(harness.Some(0, w.Fleet.Len()))
-	leader := w.OneLeads()
-	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
-	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
-	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
+	leader := w.beforeItsScript("stop", "one", "two", "three")
 	w.Kill(leader)
 	w.ends()
 	v := w.judge()
-	require.Zero(w.T, v.EvictedBy(leader.ID))
-	require.Equal(w.T, doomed, v.Evicted("ghost"))
+	require.Zero(w, v.EvictedBy(leader.ID))
+	require.Equal(w, doomed, v.Evicted("ghost"))
 }
 
 // The leader is asked to stop while its batch is under way. The batch is waited for, and then the
 // lease is given back.
 func askedToStopBeforeItsScript(w *environment) {
-	w.Plant("ghost", doomed, true)
-	leader := w.Start("one")
-	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "wait 500ms")
-	w.Spread(harness.Some(0, w.Fleet.Len()))
-	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
-	w.Hit(leader.Failpoints.Hits(w.T, failpoint.BeforeScript))
-	w.Fleet.Losing(leader)
-	leader.Term()
-	require.Zero(w.T, leader.Exit(), leader.Log())
-	w.Gone(leader)
-	w.Fleet.LostAt(leader)
+	leader := w.beforeItsScript("wait 500ms", "one")
+	require.Zero(w, w.Terminate(leader), leader.Log())
 	w.Start("two")
 	w.ends()
 	v := w.judge()
-	require.Equal(w.T, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
+	require.Equal(w, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
 }
 
 // A replica cannot register what it holds, and the devices have moved on before it can. What it
@@ -258,15 +251,15 @@ func healOfTheFormerOwner(w *environment) {
 	lost := former.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsRegister(r) || harness.IsHeal(r) }, -1)
 	all := harness.Some(0, w.Fleet.Len())
 	for _, to := range []*harness.Replica{former, now} { // their old sockets stay open
-		require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), all, func(int) *harness.Replica { return to }))
+		require.NoError(w, w.Fleet.ConnectAll(w.Context(), all, func(int) *harness.Replica { return to }))
 	}
 	w.Registered(0)
 	w.Beats(3) // what lands now is no late registration
-	require.Positive(w.T, lost.Hits())
+	require.Positive(w, lost.Hits())
 	w.Hit(lost.Hits())
 	lost.End()
 	answers := former.Proxy.Answers(harness.IsHeal)
-	harness.Eventually(w.T, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
+	harness.Eventually(w, "the former owner heals", func() bool { return answers.Counts()["OK"] > 0 })
 	// what it was told in answer may lead it to try again, while it still has the sockets
 	harness.Lasting(harness.Interval)
 	w.Registered(0)
@@ -274,7 +267,7 @@ func healOfTheFormerOwner(w *environment) {
 		w.Fleet.DropStale(i)
 	}
 	v := w.judge()
-	require.Zero(w.T, v.Evicted(""))
+	require.Zero(w, v.Evicted(""))
 }
 
 // lossRows: Redis loses something, by somebody's mistake. A sweep is under way where that may
@@ -300,17 +293,17 @@ type loss struct {
 	sweeping bool
 }
 
-func everything(w *environment, p redis.Pipeliner) { p.FlushAll(w.T.Context()) }
-func theLease(w *environment, p redis.Pipeliner)   { p.Del(w.T.Context(), w.Lease()) }
-func theWitness(w *environment, p redis.Pipeliner) { p.Del(w.T.Context(), w.Witness()) }
-func theLog(w *environment, p redis.Pipeliner)     { p.Del(w.T.Context(), w.Log()) }
-func allScripts(w *environment, p redis.Pipeliner) { p.ScriptFlush(w.T.Context()) }
+func everything(w *environment, p redis.Pipeliner) { p.FlushAll(w.Context()) }
+func theLease(w *environment, p redis.Pipeliner)   { p.Del(w.Context(), w.Lease()) }
+func theWitness(w *environment, p redis.Pipeliner) { p.Del(w.Context(), w.Witness()) }
+func theLog(w *environment, p redis.Pipeliner)     { p.Del(w.Context(), w.Log()) }
+func allScripts(w *environment, p redis.Pipeliner) { p.ScriptFlush(w.Context()) }
 
 func (f *loss) fail(w *environment) {
 	if f.sweeping {
 		w.Plant("ghost", swept, true)
 		w.InPass(2)
-		require.Positive(w.T, w.SCard(w.T.Context(), w.Layout.Devices("ghost")).Val(), "the sweep was over too soon: this run proves nothing")
+		require.Positive(w, w.SCard(w.Context(), w.Layout.Devices("ghost")).Val(), "the sweep was over too soon: this run proves nothing")
 	}
 	w.Meddle("something is lost", func(p redis.Pipeliner) { f.what(w, p) })
 	f.hit(1)
@@ -332,20 +325,20 @@ func (f *flushed) fail(w *environment) {
 	f.loss.fail(w)
 	f.dead = w.Follower()
 	w.Kill(f.dead)
-	harness.Eventually(w.T, "the dead one's entries go", func() bool { return w.unindexed(f.dead.ID) })
+	harness.Eventually(w, "the dead one's entries go", func() bool { return w.unindexed(f.dead.ID) })
 }
 
 func onlyTheDeadWent(w *environment, v *judge.Verdict) {
 	dead := w.fault.(*flushed).dead.ID
-	require.Positive(w.T, v.Evicted(dead))
-	require.Equal(w.T, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
+	require.Positive(w, v.Evicted(dead))
+	require.Equal(w, v.Evicted(""), v.Evicted(dead), "somebody who lives was evicted")
 }
 
 // allSwept: the sweep that was disturbed was done to its end, before and after the loss, and
 // nothing else was swept.
 func allSwept(w *environment, v *judge.Verdict) {
-	require.Equal(w.T, swept, v.Evicted("ghost"))
-	require.Equal(w.T, swept, v.Evicted(""), "somebody who lives was evicted")
+	require.Equal(w, swept, v.Evicted("ghost"))
+	require.Equal(w, swept, v.Evicted(""), "somebody who lives was evicted")
 }
 
 // heartbeatLost deletes one heartbeat, whose owner does not notice before its entries are swept:
@@ -356,8 +349,8 @@ func (f *heartbeatLost) fail(w *environment) {
 	owner := w.Follower()
 	silent := w.silent()
 	back, mute := w.Outage(owner.ID), owner.Proxy.Hold()
-	w.Meddle("the heartbeat of "+owner.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(owner.ID)) })
-	harness.Eventually(w.T, "its entries are swept", func() bool {
+	w.Meddle("the heartbeat of "+owner.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.Context(), w.Heartbeat(owner.ID)) })
+	harness.Eventually(w, "its entries are swept", func() bool {
 		return !w.routable(silent) && w.unindexed(owner.ID)
 	})
 	f.hit(1)
@@ -374,7 +367,7 @@ func (f *ownHeartbeatLost) fail(w *environment) {
 	leader := w.Leader()
 	back := w.Outage(leader.ID)
 	mute := leader.Proxy.LoseRequest(func(r proxy.Request) bool { return harness.IsBeat(r) || harness.IsRegister(r) || harness.IsHeal(r) }, -1)
-	w.Meddle("the heartbeat of "+leader.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.T.Context(), w.Heartbeat(leader.ID)) })
+	w.Meddle("the heartbeat of "+leader.ID+" is lost", func(p redis.Pipeliner) { p.Del(w.Context(), w.Heartbeat(leader.ID)) })
 	w.Plant("ghost", swept, true)
 	w.raised("self_check")
 	f.hit(1)

@@ -26,7 +26,7 @@ func (*turnedAway) setup(w *environment) { w.users("one", "two", "three") }
 // users gives replicas a user of Redis each.
 func (w *environment) users(ids ...string) {
 	for _, id := range ids {
-		require.NoError(w.T, w.acl(id, "on", ">secret", "~*", "&*", "+@all").Err())
+		require.NoError(w, w.acl(id, "on", ">secret", "~*", "&*", "+@all").Err())
 		w.Logins[id] = id + ":secret@"
 	}
 }
@@ -36,11 +36,11 @@ func (w *environment) users(ids ...string) {
 func (f *turnedAway) fail(w *environment) {
 	owner := w.Follower()
 	over := f.how(w, owner.ID)
-	require.Positive(w.T, owner.Proxy.Reset())
-	harness.Eventually(w.T, "its heartbeat ends", func() bool { return !w.beats(owner.ID) })
+	require.Positive(w, owner.Proxy.Reset())
+	harness.Eventually(w, "its heartbeat ends", func() bool { return !w.beats(owner.ID) })
 	f.hit(1)
 	harness.Lasting(grace + harness.Interval)
-	require.NotEmpty(w.T, w.entriesOf(owner.ID), "entries of an owner that lives are gone")
+	require.NotEmpty(w, w.entriesOf(owner.ID), "entries of an owner that lives are gone")
 	over()
 	w.heals(time.Now())
 }
@@ -53,12 +53,12 @@ func noConnections(w *environment, _ string) (over func()) {
 
 // noRights: the owner may not run scripts any more.
 func noRights(w *environment, id string) (over func()) {
-	require.NoError(w.T, w.acl(id, "-eval", "-evalsha").Err())
-	return func() { require.NoError(w.T, w.acl(id, "+eval", "+evalsha").Err()) }
+	require.NoError(w, w.acl(id, "-eval", "-evalsha").Err())
+	return func() { require.NoError(w, w.acl(id, "+eval", "+evalsha").Err()) }
 }
 
 // noLogins: the owner's password is not the one that Redis has.
 func noLogins(w *environment, id string) (over func()) {
-	require.NoError(w.T, w.acl(id, "resetpass", ">another").Err())
-	return func() { require.NoError(w.T, w.acl(id, ">secret").Err()) }
+	require.NoError(w, w.acl(id, "resetpass", ">another").Err())
+	return func() { require.NoError(w, w.acl(id, ">secret").Err()) }
 }

@@ -38,10 +38,10 @@ func heldFor(reasons ...string) func(w *environment, v *judge.Verdict) {
 
 // held fails if the witness has not held since the fault began, for one of these reasons.
 func (w *environment) held(v *judge.Verdict, reasons ...string) {
-	w.T.Helper()
+	w.Helper()
 	// The witness notes a hold to the millisecond.
 	begun := w.fault.(interface{ begun() time.Time }).begun().Truncate(time.Millisecond)
-	require.True(w.T, slices.ContainsFunc(v.Holds, func(d judge.Hold) bool {
+	require.True(w, slices.ContainsFunc(v.Holds, func(d judge.Hold) bool {
 		return !d.At.Before(begun) && slices.Contains(reasons, d.Reason)
 	}), "held for none of %v: %v", reasons, v.Holds)
 }
@@ -62,10 +62,10 @@ func (*evictor) setup(w *environment) {
 // those of the running replicas, and of others. That is long before its time is over, which alive
 // tells.
 func (w *environment) mute(id string, l *harness.Proxy, others ...string) (alive func() bool, speaks func()) {
-	ctx := w.T.Context()
+	ctx := w.Context()
 	back, rule := w.Outage(id), l.Hold()
 	left := func() time.Duration { return w.PTTL(ctx, w.Heartbeat(id)).Val() }
-	harness.Eventually(w.T, "everybody else has beaten since", func() bool {
+	harness.Eventually(w, "everybody else has beaten since", func() bool {
 		return !slices.ContainsFunc(w.Alive(others), func(other string) bool {
 			return other != id && w.PTTL(ctx, w.Heartbeat(other)).Val() < left()+200*time.Millisecond
 		})
@@ -81,15 +81,15 @@ func (w *environment) mute(id string, l *harness.Proxy, others ...string) (alive
 // that has hardly more time left, by which memory is short. The server evicts first what has the
 // least time left.
 func (w *environment) evict(id string) bool {
-	w.T.Helper()
+	w.Helper()
 	const room = 16 << 10
-	ctx, key, before := w.T.Context(), w.Heartbeat(id), w.evictedKeys()
+	ctx, key, before := w.Context(), w.Heartbeat(id), w.evictedKeys()
 	left := w.PTTL(ctx, key).Val()
 	if left <= 0 {
 		return false
 	}
-	require.NoError(w.T, w.Set(ctx, "ballast", strings.Repeat("b", 16*room), left+100*time.Millisecond).Err())
-	harness.Eventually(w.T, "Redis evicts the heartbeat of "+id, func() bool {
+	require.NoError(w, w.Set(ctx, "ballast", strings.Repeat("b", 16*room), left+100*time.Millisecond).Err())
+	harness.Eventually(w, "Redis evicts the heartbeat of "+id, func() bool {
 		w.config("maxmemory", w.used(-room))
 		return w.Exists(ctx, key).Val() == 0
 	})
@@ -99,9 +99,9 @@ func (w *environment) evict(id string) bool {
 
 // evictedKeys is the server's own count.
 func (w *environment) evictedKeys() (n int) {
-	w.T.Helper()
-	n, err := strconv.Atoi(harness.InfoOf(w.T, w.Client, "Stats", "evicted_keys"))
-	require.NoError(w.T, err)
+	w.Helper()
+	n, err := strconv.Atoi(harness.InfoOf(w, w.Client, "Stats", "evicted_keys"))
+	require.NoError(w, err)
 	return n
 }
 
@@ -126,8 +126,8 @@ func (w *environment) entriesOf(id string) (imeis []string) {
 
 // lastTick is when the witness last ticked.
 func (w *environment) lastTick() time.Time {
-	ms, err := w.HGet(w.T.Context(), w.Witness(), "last").Int64()
-	require.NoError(w.T, err)
+	ms, err := w.HGet(w.Context(), w.Witness(), "last").Int64()
+	require.NoError(w, err)
 	return time.UnixMilli(ms)
 }
 
@@ -159,10 +159,10 @@ func (f *evictedUnseen) fail(w *environment) {
 		alive, speaks := w.mute(owner.ID, owner.Proxy)
 		release := harness.HoldAll(harness.ProxiesOf(w.Others(owner)))
 		last := w.lastTick()
-		require.True(w.T, w.evict(owner.ID), "its heartbeat has ended by itself: this run proves nothing")
+		require.True(w, w.evict(owner.ID), "its heartbeat has ended by itself: this run proves nothing")
 		f.then(w, f)
 		release()
-		harness.Eventually(w.T, "somebody ticks", func() bool { return w.lastTick().After(last) })
+		harness.Eventually(w, "somebody ticks", func() bool { return w.lastTick().After(last) })
 		gap := w.lastTick().Sub(last)
 		w.remark("evicted and forgotten between two ticks %v apart", gap.Round(time.Millisecond))
 		if gap < (harness.TTL-harness.Interval)/2 {
@@ -183,20 +183,20 @@ func restarted(w *environment, _ *evictedUnseen) { w.CountersBeginAnew(w.Server.
 // promoted: a replica that lacks nothing takes its place. It has never evicted anything.
 func promoted(w *environment, f *evictedUnseen) {
 	c := f.replica.Client()
-	harness.Eventually(w.T, "the replica has all of it", func() bool {
-		return harness.InfoOf(w.T, c, "Replication", "master_repl_offset") == harness.InfoOf(w.T, w.Client, "Replication", "master_repl_offset")
+	harness.Eventually(w, "the replica has all of it", func() bool {
+		return harness.InfoOf(w, c, "Replication", "master_repl_offset") == harness.InfoOf(w, w.Client, "Replication", "master_repl_offset")
 	})
 	f.promote(w)
 }
 
 // statisticsReset: an operator has Redis count from 0.
 func statisticsReset(w *environment, _ *evictedUnseen) {
-	w.CountersBeginAnew(func() { require.NoError(w.T, w.ConfigResetStat(w.T.Context()).Err()) })
+	w.CountersBeginAnew(func() { require.NoError(w, w.ConfigResetStat(w.Context()).Err()) })
 }
 
 // acl changes a user of Redis.
 func (w *environment) acl(user string, rules ...any) *redis.Cmd {
-	return w.Do(w.T.Context(), append([]any{"ACL", "SETUSER", user}, rules...)...)
+	return w.Do(w.Context(), append([]any{"ACL", "SETUSER", user}, rules...)...)
 }
 
 // The slow one's settings.
@@ -224,10 +224,10 @@ type failover struct {
 func (f *failover) setup(w *environment) {
 	f.link = harness.NewProxy(w.T, w.Server.Addr())
 	host, port, err := net.SplitHostPort(f.link.Addr())
-	require.NoError(w.T, err)
+	require.NoError(w, err)
 	f.replica = redistest.Start(w.T, "--replicaof", host+" "+port, "--notify-keyspace-events", "K$g")
 	c := f.replica.Client()
-	harness.Eventually(w.T, "the replica follows", func() bool { return harness.InfoOf(w.T, c, "Replication", "master_link_status") == "up" })
+	harness.Eventually(w, "the replica follows", func() bool { return harness.InfoOf(w, c, "Replication", "master_link_status") == "up" })
 }
 
 func (f *failover) fail(w *environment) {
@@ -235,7 +235,7 @@ func (f *failover) fail(w *environment) {
 	f.behindBy(w)
 	release := harness.HoldAll(w.Proxies)
 	back := w.Outage("")
-	epoch := w.Get(w.T.Context(), history.EpochKey(w.Lease())).Val()
+	epoch := w.Get(w.Context(), history.EpochKey(w.Lease())).Val()
 	had := w.entries()
 
 	f.promote(w)
@@ -245,7 +245,7 @@ func (f *failover) fail(w *environment) {
 			lost++
 		}
 	}
-	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.T.Context(), history.EpochKey(w.Lease())).Val(), epoch)
+	w.remark("the promoted one is %v behind: %d entries differ, epoch %s, was %s", f.behind, lost, w.Get(w.Context(), history.EpochKey(w.Lease())).Val(), epoch)
 	f.hit(lost)
 	release()
 	back()
@@ -257,7 +257,7 @@ func (f *failover) promote(w *environment) {
 	c := f.replica.Client()
 	w.CountersBeginAnew(func() {
 		w.Server.Kill()
-		require.NoError(w.T, c.ReplicaOf(w.T.Context(), "NO", "ONE").Err())
+		require.NoError(w, c.ReplicaOf(w.Context(), "NO", "ONE").Err())
 	})
 	w.NextLife(f.replica)
 	w.Client = c
@@ -272,7 +272,7 @@ func (f *failover) behindBy(w *environment) {
 	begun := time.Now()
 	cont := w.Stop(w.Leader())
 	former := w.Holder()
-	harness.Eventually(w.T, "a successor leads", func() bool { h := w.Holder(); return h != "" && h != former })
+	harness.Eventually(w, "a successor leads", func() bool { h := w.Holder(); return h != "" && h != former })
 	cont()
 	if left := f.behind - time.Since(begun); left > 0 {
 		harness.Lasting(left)
@@ -287,9 +287,9 @@ func (f *failover) recover(w *environment) {
 // again.
 func lostAndBack(w *environment, v *judge.Verdict) {
 	for i := 1; i < len(v.Terms); i++ {
-		require.Greater(w.T, v.Terms[i].Epoch, v.Terms[i-1].Epoch)
+		require.Greater(w, v.Terms[i].Epoch, v.Terms[i-1].Epoch)
 	}
-	drawn, err := strconv.ParseUint(w.Get(w.T.Context(), history.EpochKey(w.Lease())).Val(), 10, 64)
-	require.NoError(w.T, err)
-	require.GreaterOrEqual(w.T, drawn, v.Terms[len(v.Terms)-1].Epoch)
+	drawn, err := strconv.ParseUint(w.Get(w.Context(), history.EpochKey(w.Lease())).Val(), 10, 64)
+	require.NoError(w, err)
+	require.GreaterOrEqual(w, drawn, v.Terms[len(v.Terms)-1].Epoch)
 }

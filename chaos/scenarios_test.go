@@ -2,9 +2,7 @@ package chaos
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +16,6 @@ import (
 // plainRows are those without a fault object: each is told step by step.
 var plainRows = []row{
 	{2, "LeaderKilledMidPass", true, 300, slowSweep, leaderKilledMidPass},
-	{4, "LeaderStoppedMidPass", true, 60, nil, leaderStoppedMidPass},
 	{7, "KilledWithoutGoodbye", true, 60, nil, killedWithoutGoodbye},
 	{9, "GracefulHandover", true, 60, nil, gracefulHandover},
 	{19, "FleetHops", true, 60, nil, fleetHops},
@@ -45,85 +42,23 @@ func leaderKilledMidPass(w *environment) {
 	w.InPass(15)
 	victim := w.Leader()
 	_, lost := w.Kill(victim)
-	require.Len(w.T, lost, 100)
+	require.Len(w, lost, 100)
 	w.Spread(lost[:50])
 
 	w.OneLeads()
 	w.rest()
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost[50:], func(i int) *harness.Replica { return w.Replicas()[i%2] }))
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), lost[50:], func(i int) *harness.Replica { return w.Replicas()[i%2] }))
 	v := w.judge()
 	for _, i := range lost {
-		_, err := w.Fleet.Device(i).Report(w.T.Context(), 1)
-		require.NoError(w.T, err)
+		_, err := w.Fleet.Device(i).Report(w.Context(), 1)
+		require.NoError(w, err)
 	}
 
-	require.Equal(w.T, dead, v.Evicted("ghost"))
-	require.GreaterOrEqual(w.T, v.Evicted(victim.ID), 50)
-	require.Equal(w.T, v.Evicted("")-v.FalseDeaths, v.Evicted("ghost")+v.Evicted(victim.ID), "somebody else's entries were evicted")
-	require.Positive(w.T, v.EvictedBy(victim.ID), "it was not killed in mid-pass")
-	require.Less(w.T, v.EvictedBy(victim.ID), dead, "it was not killed in mid-pass")
-}
-
-// The leader is stopped in the middle of a pass over 300,000 dead entries. A successor is elected,
-// the dead owner comes back and registers 20,000, and then the former leader wakes up: none of the
-// 20,000 may go. Short: a fifth of both, a pass of two minutes.
-func leaderStoppedMidPass(w *environment) {
-	dead, back := 300_000, 20_000
-	if testing.Short() {
-		dead, back = dead/5, back/5
-	}
-	imeis := w.Plant("ghost", dead, true)
-	w.Start("one", "two", "three")
-	w.Spread(harness.Some(0, 60))
-	w.InPass(20)
-	former := w.Leader()
-	cont := w.Stop(former)
-	stopped := time.Now()
-	harness.Eventually(w.T, "a successor leads", func() bool { h := w.Holder(); return h != "" && h != former.ID })
-
-	owner := w.embed("ghost")
-	claims := make([]*registry.Claim, back)
-	for i := range claims {
-		claims[i] = owner.Register(imeis[i*(dead/back)], harness.Nobody)
-	}
-	for i, c := range claims {
-		require.NoError(w.T, c.Wait(w.T.Context()))
-		imei := imeis[i*(dead/back)]
-		w.Claimed(imei, "ghost")
-	}
-	w.T.Logf("%d are back %v after the leader was stopped", back, time.Since(stopped))
-	cont()
-
-	harness.Eventually(w.T, "the former leader knows that it is none", func() bool {
-		s, err := former.Status()
-		return err == nil && !s.Janitor.Leading && s.Janitor.Leader != former.ID && s.Janitor.Unsettled == 0
-	})
-	require.NotEqual(w.T, former, w.OneLeads())
-	v := w.judge("ghost")
-	require.Positive(w.T, v.EvictedBy(former.ID), "it was not stopped in mid-pass")
-	require.Less(w.T, v.Evicted("ghost"), dead, "it was not stopped in mid-pass")
-	w.T.Logf("%d were evicted, the others handed back by their owner", v.Evicted("ghost"))
-}
-
-// embed runs a registry in this process, without sockets, until the scenario ends.
-func (w *environment) embed(id string) *registry.Registry {
-	w.T.Helper()
-	data, control := harness.Clients(w.Server.Addr(), 0)
-	r, err := registry.New(registry.Config{
-		Client: data, Control: control, Instance: id, HeartbeatInterval: harness.Interval, HeartbeatTTL: harness.TTL, Drain: time.Nanosecond, NoReverseIndex: w.Unindexed(),
-		Logger: slog.New(slog.NewTextHandler(w.T.Output(), nil)),
-	})
-	require.NoError(w.T, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	w.T.Cleanup(func() {
-		cancel()
-		require.NoError(w.T, <-ended)
-		require.NoError(w.T, data.Close())
-		require.NoError(w.T, control.Close())
-	})
-	return r
+	require.Equal(w, dead, v.Evicted("ghost"))
+	require.GreaterOrEqual(w, v.Evicted(victim.ID), 50)
+	require.Equal(w, v.Evicted("")-v.FalseDeaths, v.Evicted("ghost")+v.Evicted(victim.ID), "somebody else's entries were evicted")
+	require.Positive(w, v.EvictedBy(victim.ID), "it was not killed in mid-pass")
+	require.Less(w, v.EvictedBy(victim.ID), dead, "it was not killed in mid-pass")
 }
 
 // A replica is killed. Its entries are gone within its heartbeat's TTL and one interval; everybody
@@ -139,7 +74,7 @@ func killedWithoutGoodbye(w *environment) {
 	w.Listened()
 	w.Beats(2)
 	for i, r := range w.Replicas() {
-		require.NotEmpty(w.T, ticks[i].Counts(), "%s does not listen: without a leader nobody would", r.ID)
+		require.NotEmpty(w, ticks[i].Counts(), "%s does not listen: without a leader nobody would", r.ID)
 	}
 	victim := w.Replicas()[0]
 	if victim == w.Leader() {
@@ -147,8 +82,8 @@ func killedWithoutGoodbye(w *environment) {
 	}
 	_, lost := w.Kill(victim)
 	v := w.judge()
-	require.Equal(w.T, len(lost), v.Evicted(victim.ID))
-	require.Equal(w.T, len(lost), v.Evicted("")-v.FalseDeaths, "somebody else's entries were evicted")
+	require.Equal(w, len(lost), v.Evicted(victim.ID))
+	require.Equal(w, len(lost), v.Evicted("")-v.FalseDeaths, "somebody else's entries were evicted")
 }
 
 // The leader is asked to stop. Another leads at once, and nothing of it is left: no entry, no
@@ -165,13 +100,13 @@ func gracefulHandover(w *environment) {
 		w.Died(former, judge.Released)
 		former.Term()
 		took = handover()
-		require.Zero(w.T, former.Exit(), former.Log())
+		require.Zero(w, former.Exit(), former.Log())
 	})
-	require.Zero(w.T, w.Exists(w.T.Context(), w.Heartbeat(former.ID), w.Layout.Devices(former.ID)).Val(), "left behind")
-	require.NotContains(w.T, w.HVals(w.T.Context(), w.Registry()).Val(), former.ID)
-	require.NotEqual(w.T, former, w.OneLeads())
+	require.Zero(w, w.Exists(w.Context(), w.Heartbeat(former.ID), w.Layout.Devices(former.ID)).Val(), "left behind")
+	require.NotContains(w, w.HVals(w.Context(), w.Registry()).Val(), former.ID)
+	require.NotEqual(w, former, w.OneLeads())
 	v := w.judge()
-	require.Zero(w.T, v.Evicted(""), "what was handed back needs no sweeping")
+	require.Zero(w, v.Evicted(""), "what was handed back needs no sweeping")
 	w.within("new leader after the release", took, 100*time.Millisecond)
 }
 
@@ -179,18 +114,18 @@ func gracefulHandover(w *environment) {
 // release, and returns how long after it the lease was taken. H has no time for a DEL, so a third
 // party takes it, with the same delay for both.
 func (w *environment) watchLease() (handover func() time.Duration) {
-	w.T.Helper()
-	sub := w.Subscribe(w.T.Context(), "__keyspace@0__:"+w.Lease())
-	w.T.Cleanup(func() { _ = sub.Close() })
-	_, err := sub.Receive(w.T.Context())
-	require.NoError(w.T, err)
+	w.Helper()
+	sub := w.Subscribe(w.Context(), "__keyspace@0__:"+w.Lease())
+	w.Cleanup(func() { _ = sub.Close() })
+	_, err := sub.Receive(w.Context())
+	require.NoError(w, err)
 	return func() time.Duration {
 		var released time.Time
-		ctx, cancel := context.WithTimeout(w.T.Context(), harness.Patience)
+		ctx, cancel := context.WithTimeout(w.Context(), harness.Patience)
 		defer cancel()
 		for {
 			msg, err := sub.ReceiveMessage(ctx)
-			require.NoError(w.T, err)
+			require.NoError(w, err)
 			switch {
 			case msg.Payload == "del":
 				released = time.Now()
@@ -206,22 +141,22 @@ func (w *environment) watchLease() (handover func() time.Duration) {
 func fleetHops(w *environment) {
 	w.Start("one", "two", "three")
 	seed := rand.Uint64()
-	w.T.Logf("seed %d", seed)
+	w.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	ctx, all := w.T.Context(), harness.Some(0, 60)
+	ctx, all := w.Context(), harness.Some(0, 60)
 	for range 8 {
 		to := make([]*harness.Replica, len(all))
 		for i := range to {
 			to[i] = w.Replicas()[rnd.IntN(3)]
 		}
-		require.NoError(w.T, w.Fleet.ConnectAll(ctx, all, func(i int) *harness.Replica { return to[i] }))
+		require.NoError(w, w.Fleet.ConnectAll(ctx, all, func(i int) *harness.Replica { return to[i] }))
 		for _, i := range all {
 			if rnd.IntN(2) == 0 {
 				w.Fleet.DropStale(i)
 			}
 			if rnd.IntN(2) == 0 {
 				_, err := w.Fleet.Device(i).Report(ctx, 1)
-				require.NoError(w.T, err)
+				require.NoError(w, err)
 			}
 		}
 		w.Hit(len(all))
@@ -237,7 +172,7 @@ func fleetHops(w *environment) {
 	w.judge()
 	w.Fleet.LeaveAll(all)
 	v := w.judge()
-	require.Zero(w.T, v.Evicted(""))
+	require.Zero(w, v.Evicted(""))
 }
 
 // A replica is killed and started again under its id before its heartbeat has expired. What its
@@ -248,10 +183,10 @@ func restartedUnderItsID(w *environment) {
 	w.rest()
 	_, lost := w.Kill(w.Replicas()[0])
 	again := w.Start("one")
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost[:20], func(int) *harness.Replica { return again }))
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), lost[:20], func(int) *harness.Replica { return again }))
 	v := w.judge()
-	require.Zero(w.T, v.Evicted(""), "it came back too late: this says nothing")
-	require.Len(w.T, w.Truth(), 50)
+	require.Zero(w, v.Evicted(""), "it came back too late: this says nothing")
+	require.Len(w, w.Truth(), 50)
 }
 
 // A second process is started under the id of one that runs. The older ends, with an error that
@@ -265,20 +200,20 @@ func twoProcessesOfOneID(w *environment) {
 	newer := w.Start("one")
 	w.Hit(1)
 	first := []int{0, 2, 4, 6, 8} // they do not wait for the older to end
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), first, func(int) *harness.Replica { return newer }))
-	harness.Eventually(w.T, "the older process ends", func() bool { return !older.Runs() })
-	require.Equal(w.T, 1, older.Exit(), older.Log())
-	require.Contains(w.T, older.Log(), registry.ErrReplaced.Error())
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), first, func(int) *harness.Replica { return newer }))
+	harness.Eventually(w, "the older process ends", func() bool { return !older.Runs() })
+	require.Equal(w, 1, older.Exit(), older.Log())
+	require.Contains(w, older.Log(), registry.ErrReplaced.Error())
 	w.Gone(older)
 	lost := w.Fleet.LostAt(older)
-	require.NoError(w.T, w.Fleet.ConnectAll(w.T.Context(), lost, func(int) *harness.Replica { return newer }))
+	require.NoError(w, w.Fleet.ConnectAll(w.Context(), lost, func(int) *harness.Replica { return newer }))
 	v := w.judge()
-	require.Zero(w.T, v.Evicted(""))
+	require.Zero(w, v.Evicted(""))
 }
 
 // within asserts a bound, with what a busy machine may add to it, and says what was measured.
 func (w *environment) within(what string, took, bound time.Duration) {
-	w.T.Helper()
+	w.Helper()
 	w.remark("%s: %v (bound %v)", what, took.Round(time.Millisecond), bound)
-	require.LessOrEqual(w.T, took, bound+harness.BusyMachine, what)
+	require.LessOrEqual(w, took, bound+harness.BusyMachine, what)
 }

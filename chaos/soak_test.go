@@ -60,7 +60,7 @@ var soakFaults = []chance{
 	}},
 	{"a replica leaves gracefully", 1, func(s *soak) int {
 		r := s.someone()
-		require.Zero(s.T, s.Terminate(r), r.Log())
+		require.Zero(s, s.Terminate(r), r.Log())
 		s.joins(s.name())
 		return 1
 	}},
@@ -83,15 +83,15 @@ var soakFaults = []chance{
 	}},
 	{"Redis takes no writes", 1, func(s *soak) int {
 		defer s.Outage("")()
-		require.NoError(s.T, s.Do(s.T.Context(), "CLIENT", "PAUSE", harness.Interval.Milliseconds(), "WRITE").Err())
+		require.NoError(s, s.Do(s.Context(), "CLIENT", "PAUSE", harness.Interval.Milliseconds(), "WRITE").Err())
 		harness.Lasting(harness.Interval)
 		return 1
 	}},
 	{"Redis' memory is full", 1, func(s *soak) int {
 		defer s.Outage("")()
-		require.NoError(s.T, s.ConfigSet(s.T.Context(), "maxmemory", "1").Err())
+		require.NoError(s, s.ConfigSet(s.Context(), "maxmemory", "1").Err())
 		harness.Lasting(2 * harness.Interval)
-		require.NoError(s.T, s.ConfigSet(s.T.Context(), "maxmemory", "0").Err())
+		require.NoError(s, s.ConfigSet(s.Context(), "maxmemory", "0").Err())
 		return 1
 	}},
 	{"replies of evictions are lost", 3, func(s *soak) int { return s.whileSweeping(s.Leader().Proxy.LoseReply(harness.IsBatch, 3)) }},
@@ -133,10 +133,10 @@ var soakFaults = []chance{
 	}},
 	{"everything is lost", 1, func(s *soak) int {
 		s.Forgot = time.Now()
-		return s.lost(func(p redis.Pipeliner) { p.FlushAll(s.T.Context()) })
+		return s.lost(func(p redis.Pipeliner) { p.FlushAll(s.Context()) })
 	}},
-	{"the lease is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Lease()) }) }},
-	{"the witness is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Witness()) }) }},
+	{"the lease is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.Context(), s.Lease()) }) }},
+	{"the witness is lost", 1, func(s *soak) int { return s.lost(func(p redis.Pipeliner) { p.Del(s.Context(), s.Witness()) }) }},
 	{"a heartbeat is evicted, and Redis starts again", 1, func(s *soak) int {
 		return s.evictsOne(func() { s.CountersBeginAnew(s.Server.Restart) })
 	}},
@@ -146,7 +146,7 @@ var soakFaults = []chance{
 	{"a heartbeat is evicted, and one may not ask", 1, (*soak).uninformed},
 	{"one of other settings comes and goes", 1, (*soak).disagreed},
 	{"a heartbeat is lost", 1, func(s *soak) int {
-		return s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Heartbeat(s.someLoad().ID)) })
+		return s.lost(func(p redis.Pipeliner) { p.Del(s.Context(), s.Heartbeat(s.someLoad().ID)) })
 	}},
 }
 
@@ -156,7 +156,7 @@ func everythingAtRandom(w *environment) {
 	var until time.Time
 	if given := os.Getenv("ROLLCALL_DURATION"); given != "" {
 		d, err := time.ParseDuration(given)
-		require.NoError(w.T, err, "ROLLCALL_DURATION")
+		require.NoError(w, err, "ROLLCALL_DURATION")
 		until = begun.Add(d)
 	}
 	for range 3 {
@@ -185,10 +185,10 @@ func everythingAtRandom(w *environment) {
 	}
 	v := w.judge(ids...)
 	for _, f := range soakFaults {
-		w.T.Logf("%4d %s", s.met[f.name], f.name)
-		require.Positive(w.T, s.met[f.name], f.name)
+		w.Logf("%4d %s", s.met[f.name], f.name)
+		require.Positive(w, s.met[f.name], f.name)
 	}
-	require.Positive(w.T, v.Evicted(""))
+	require.Positive(w, v.Evicted(""))
 }
 
 func (s *soak) name() string {
@@ -350,7 +350,7 @@ func (s *soak) late(meanwhile func(r *harness.Replica), verdicts ...string) (met
 	then := answered()
 	release()
 	s.soon(func() bool { return refused() > before || answered() > then && leader.Proxy.Unanswered() == 0 })
-	s.T.Logf("refused %d, by now %v", refused()-before, leader.Proxy.Verdicts())
+	s.Logf("refused %d, by now %v", refused()-before, leader.Proxy.Verdicts())
 	return refused() - before
 }
 
@@ -360,11 +360,11 @@ func (s *soak) fenced() int {
 	return s.late(func(r *harness.Replica) {
 		term := s.lease()
 		if s.Rand.IntN(4) > 0 {
-			s.lost(func(p redis.Pipeliner) { p.Del(s.T.Context(), s.Lease()) })
+			s.lost(func(p redis.Pipeliner) { p.Del(s.Context(), s.Lease()) })
 		} else {
 			defer s.Stop(r)()
 		}
-		harness.Eventually(s.T, "another term begins", func() bool {
+		harness.Eventually(s, "another term begins", func() bool {
 			now := s.lease() // also of the same replica: it is no other's to win
 			return now != "" && now != term
 		})
@@ -418,7 +418,7 @@ func (s *soak) evictsOne(then func()) int {
 // uninformed has a replica come for a while that may not ask Redis how many keys it has evicted.
 func (s *soak) uninformed() int {
 	id := s.name()
-	require.NoError(s.T, s.acl(id, "on", ">secret", "~*", "&*", "+@all", "-info").Err())
+	require.NoError(s, s.acl(id, "on", ">secret", "~*", "&*", "+@all", "-info").Err())
 	s.Logins[id] = id + ":secret@"
 	poor := s.Start(id)
 	defer s.Terminate(poor)
@@ -434,7 +434,7 @@ func (s *soak) disagreed() int {
 	s.raised("settings")
 	s.SlowerSettings(slow, harness.Interval*3/2, harness.TTL*3/2)
 	n := s.evictsOne(func() {})
-	require.Zero(s.T, s.Terminate(slow), slow.Log())
+	require.Zero(s, s.Terminate(slow), slow.Log())
 	s.SlowerSettingsEnd(slow)
 	return n
 }

@@ -3,7 +3,6 @@ package chaos
 import (
 	"fmt"
 	"strconv"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,7 @@ type spells []spell
 
 // spells reads them from the history as it is.
 func (w *environment) spells() (all spells) {
-	w.T.Helper()
+	w.Helper()
 	h := w.History()
 	f := w.Facts(w.Alive(nil))
 	stood := make(map[string]int) // by IMEI: its present one
@@ -69,25 +68,7 @@ func (all spells) since(imei, owner string) (at time.Time) {
 	return at
 }
 
-// gone is when the last of the entries went that named an owner at a time and had been written
-// before; that time if there were none.
-func (all spells) gone(owner string, at time.Time) (last time.Time) {
-	last = at
-	for _, s := range all {
-		if s.owner != owner || s.from.After(at) {
-			continue
-		}
-		if s.until.IsZero() {
-			return time.Unix(1<<40, 0)
-		}
-		if s.until.After(last) {
-			last = s.until
-		}
-	}
-	return last
-}
-
-func number(t *testing.T, v any) int {
+func number(t require.TestingT, v any) int {
 	n, err := strconv.Atoi(fmt.Sprint(v))
 	require.NoError(t, err)
 	return n

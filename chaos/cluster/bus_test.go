@@ -150,7 +150,7 @@ func (b *bus) lead(nodes ...*redistest.Server) {
 		}
 	}
 	for _, n := range b.w.cluster.Nodes {
-		harness.Eventually(b.w.T, "every node knows the ways", func() bool {
+		harness.Eventually(b.w, "every node knows the ways", func() bool {
 			known := b.w.client(n).ClusterNodes(b.w.Context()).Val()
 			for _, l := range b.links {
 				_, port, _ := net.SplitHostPort(l.Addr().String())

@@ -49,7 +49,7 @@ func masterCutOff(w *world) {
 	w.promoted(r)
 	harness.Lasting(w.row.ttl)
 	mend()
-	harness.Eventually(w.T, "the former master follows", func() bool {
+	harness.Eventually(w, "the former master follows", func() bool {
 		return role(w, m) == "slave"
 	})
 	w.cluster.AwaitOK()
@@ -125,7 +125,7 @@ func (w *world) reshard() {
 		out, err := w.tryCLI("reshard", from.Addr(), "--cluster-yes", "--cluster-slots", strconv.Itoa(w.upTo(w.home)),
 			"--cluster-from", w.cluster.ID(from), "--cluster-to", w.cluster.ID(w.other(from)))
 		if err == nil {
-			harness.Eventually(w.T, "all nodes know", func() bool { return w.master() != from })
+			harness.Eventually(w, "all nodes know", func() bool { return w.master() != from })
 			return
 		}
 		require.Less(w, tries, mostTries, "%s", out)

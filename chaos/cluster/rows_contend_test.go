@@ -62,7 +62,7 @@ func (w *world) registers(without []guard.Layout, round int) time.Duration {
 		begun := time.Now()
 		require.NoError(w, w.claim(one, to))
 		w.mu.Unlock()
-		harness.Eventually(w.T, fmt.Sprintf("%s is found", one), func() bool {
+		harness.Eventually(w, fmt.Sprintf("%s is found", one), func() bool {
 			return w.rdb.HGet(w.Context(), l.Registry(), one).Val() == to.id
 		})
 		took = append(took, time.Since(begun))

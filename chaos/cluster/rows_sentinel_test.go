@@ -43,7 +43,7 @@ func threeSentinels(w *world) {
 // leads waits until a replica leads, and returns it.
 func (w *world) leads() (m *redistest.Server) {
 	w.Helper()
-	harness.Eventually(w.T, "a replica leads", func() bool {
+	harness.Eventually(w, "a replica leads", func() bool {
 		for _, s := range w.servers[1:] {
 			if role(w, s) == "master" {
 				m = s
@@ -59,7 +59,7 @@ func sentinelMasterKilled(w *world) {
 	w.servers[0].Kill()
 	w.leads()
 	w.servers[0].Restart()
-	harness.Eventually(w.T, "the former master follows", func() bool { return role(w, w.servers[0]) == "slave" })
+	harness.Eventually(w, "the former master follows", func() bool { return role(w, w.servers[0]) == "slave" })
 }
 
 // The links of a row with halves: of Sentinels, replicas and three of our replicas to the first
@@ -95,7 +95,7 @@ func sentinelSplitAndJudged(w *world) {
 	w.kill("r3")
 	harness.Lasting(3 * w.row.ttl)
 	w.halves.ours.set(func(string) bool { return true })
-	harness.Eventually(w.T, "the former master follows", func() bool { return role(w, old) == "slave" })
+	harness.Eventually(w, "the former master follows", func() bool { return role(w, old) == "slave" })
 	w.halves.theirs.goes(m.Addr())
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,7 +83,7 @@ func TestMatrix(t *testing.T) {
 		}
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, r, seed())
+			w := newWorld(t, r, harness.Seed())
 			begun := time.Now()
 			r.start(w)
 			w.collect()
@@ -107,16 +104,6 @@ func TestMatrix(t *testing.T) {
 		})
 	}
 }
-
-// seed draws the same chances again if ROLLCALL_SEED names it.
-var seed = sync.OnceValue(func() uint64 {
-	n, err := strconv.ParseUint(os.Getenv("ROLLCALL_SEED"), 10, 64)
-	if err != nil {
-		n = rand.Uint64()
-	}
-	fmt.Println("ROLLCALL_SEED=" + strconv.FormatUint(n, 10))
-	return n
-})
 
 // threeMasters is a Cluster of three masters with a replica each, and five replicas of ours.
 func threeMasters(w *world) {
@@ -221,7 +208,7 @@ func (w *world) promoted(r *redistest.Server) {
 func (w *world) elected(r *redistest.Server) (since time.Time) {
 	w.Helper()
 	begun := time.Now()
-	harness.Eventually(w.T, "the replica leads", func() bool { return role(w, r) == "master" })
+	harness.Eventually(w, "the replica leads", func() bool { return role(w, r) == "master" })
 	w.Logf("a replica leads after %s", time.Since(begun).Round(time.Millisecond))
 	return time.Now()
 }
@@ -232,7 +219,7 @@ func (w *world) beats(m *redistest.Server, since time.Time) {
 	w.mu.Lock()
 	owners := w.running()
 	w.mu.Unlock()
-	harness.Eventually(w.T, "an owner beats at the new master", func() bool {
+	harness.Eventually(w, "an owner beats at the new master", func() bool {
 		return slices.ContainsFunc(owners, func(one *replica) bool {
 			at, _, _ := strings.Cut(w.client(m).Get(w.Context(), w.home.Heartbeat(one.id)).Val(), "/")
 			ms, err := strconv.ParseInt(at, 10, 64)

@@ -42,7 +42,7 @@ var deck = []struct {
 	{"a replica takes over by order", func(w *world) {
 		r := w.replicaOf(w.master())
 		w.kill(w.someone())
-		harness.Eventually(w.T, "the order is followed", func() bool { // it times out on a busy machine
+		harness.Eventually(w, "the order is followed", func() bool { // it times out on a busy machine
 			_ = w.client(r).Do(w.Context(), "CLUSTER", "FAILOVER").Err() // or one is under way
 			harness.Lasting(w.row.interval)
 			return role(w, r) == "master"
@@ -99,7 +99,7 @@ func TestEverythingAtRandom(t *testing.T) {
 		require.NoError(t, err, "ROLLCALL_DURATION")
 	}
 	end, evicted := time.Now().Add(lasts), 0
-	for n, seed := 1, seed(); n == 1 || time.Now().Before(end); n, seed = n+1, rand.Uint64() {
+	for n, seed := 1, harness.Seed(); n == 1 || time.Now().Before(end); n, seed = n+1, rand.Uint64() {
 		t.Run(fmt.Sprintf("ROLLCALL_SEED=%d", seed), func(t *testing.T) {
 			evicted += oneDeck(t, seed, func() bool { return n == 1 || time.Now().Before(end) })
 		})

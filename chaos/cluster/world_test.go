@@ -223,7 +223,7 @@ func (w *world) cutOff(id string) (back func()) {
 func (w *world) ready() {
 	w.Helper()
 	grace := guard.Timing{Interval: w.row.interval, TTL: w.row.ttl}.Grace()
-	harness.Eventually(w.T, "Redis has been listened to for long enough", func() bool {
+	harness.Eventually(w, "Redis has been listened to for long enough", func() bool {
 		r, err := guard.ReadWitness(w.Context(), w.rdb, w.home)
 		return err == nil && !r.Since.IsZero() && r.LastTick.Sub(r.Since) > grace
 	})

@@ -3,10 +3,7 @@ package harness
 import (
 	"crypto/sha1"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -55,70 +52,35 @@ func IsAcquire(r proxy.Request) bool {
 	return len(r) > 3 && r[0] == "SET" && r[1] == KeyNames.Lease() && r[3:].Has("NX")
 }
 
-func isRenewal(r proxy.Request) bool { return r.On(KeyNames.Lease()) && Named(r) == "redsync: extend" }
-
-func isResignation(r proxy.Request) bool {
-	return r.On(KeyNames.Lease()) && Named(r) == "redsync: release"
-}
-
-// IsLeaseCall matches redsync's calls.
-func IsLeaseCall(r proxy.Request) bool { return IsAcquire(r) || isRenewal(r) || isResignation(r) }
-
 // IsServed matches all but requests about the connection itself.
 func IsServed(r proxy.Request) bool {
 	return !slices.Contains([]string{"HELLO", "AUTH", "CLIENT", "SELECT", "PING", "QUIT", "RESET"}, r[0])
 }
 
+// known are the names of scripts, by SHA1.
 var known = struct {
 	sync.Mutex
 	names map[string]string
-}{}
+}{names: map[string]string{}}
 
 var scriptHead = regexp.MustCompile(`(?m)^-- (\w+)\.lua:`)
 
-// Named returns the called script's name, from the last file in its text.
+// Named returns the called script's name, from the last file in its text; "" until that was sent,
+// as it is to each server once.
 func Named(r proxy.Request) string {
 	if len(r) < 2 || !strings.HasPrefix(r[0], "EVAL") {
 		return ""
 	}
 	known.Lock()
 	defer known.Unlock()
-	if known.names == nil {
-		known.names = map[string]string{
-			"e950836ed1e694540c503ef9972b8de518044d3b": "redsync: release",
-			"d75bb8b5bd13532ddedd17762e772346e39b321e": "redsync: extend",
-		}
-		read := func(name string) string {
-			_, here, _, _ := runtime.Caller(0)
-			text, err := os.ReadFile(filepath.Join(filepath.Dir(here), "..", "..", name+".lua"))
-			if err != nil {
-				panic(err)
-			}
-			return string(text)
-		}
-		settings, record := read("internal/guard/settings"), read("internal/guard/former")+read("registry/record")
-		owner := record + read("registry/owner")
-		known.names[shaOf(settings+record+read("registry/boot"))] = "boot"
-		known.names[shaOf(settings+owner+read("registry/beat"))] = "beat"
-		known.names[shaOf("#!lua flags=allow-oom\n"+settings+owner+read("registry/beat"))] = "beat"
-		known.names[shaOf(settings+owner+read("registry/heal"))] = "heal"
-		for _, name := range []string{"here", "register", "release", "goodbye"} {
-			known.names[shaOf(owner+read("registry/"+name))] = name
-		}
-		known.names[shaOf(read("internal/guard/former")+read("registry/lookup"))] = "lookup"
-	}
 	if strings.HasPrefix(r[0], "EVALSHA") {
 		return known.names[strings.ToLower(r[1])]
 	}
-	sha := shaOf(r[1])
-	if heads := scriptHead.FindAllStringSubmatch(r[1], -1); known.names[sha] == "" && heads != nil {
+	sha := fmt.Sprintf("%x", sha1.Sum([]byte(r[1])))
+	if heads := scriptHead.FindAllStringSubmatch(r[1], -1); heads != nil {
 		known.names[sha] = heads[len(heads)-1][1]
 	}
 	return known.names[sha]
-}
-
-func shaOf(text string) string {
-	return fmt.Sprintf("%x", sha1.Sum([]byte(text)))
 }
 
 // BatchIDOf returns the id of a guarded delete's log record.

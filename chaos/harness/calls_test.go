@@ -47,7 +47,7 @@ func TestCallsOfAReplicaAreToldApart(t *testing.T) {
 	calls := map[string]*proxy.Score{}
 	for name, match := range map[string]func(proxy.Request) bool{
 		"boot": named("boot"), "beat": IsBeat, "register": IsRegister, "heal": IsHeal, "release": IsRelease, "goodbye": named("goodbye"),
-		"tick": IsTick, "open": opens, "batch": IsBatch, "acquire": IsAcquire, "renewal": isRenewal, "resignation": isResignation, "lease": IsLeaseCall,
+		"tick": IsTick, "open": opens, "batch": IsBatch, "acquire": IsAcquire,
 	} {
 		calls[name] = p.Answers(match)
 	}

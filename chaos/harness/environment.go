@@ -43,9 +43,9 @@ const BatchDelay = "BATCH_DELAY"
 // Environment is a scenario's world. Its methods are for the scenario's goroutine, except those
 // that traffic uses.
 type Environment struct {
+	*testing.T
 	*redis.Client // past the proxies
 	registry.Layout
-	T        *testing.T
 	Seed     uint64
 	Rand     *rand.Rand
 	Server   *redistest.Server
@@ -99,13 +99,13 @@ func (w *Environment) Serve(args ...string) {
 }
 
 // InfoOf returns a value of INFO; sections begin with a capital.
-func InfoOf(t *testing.T, c *redis.Client, section, name string) string {
+func InfoOf(t Test, c *redis.Client, section, name string) string {
 	return c.InfoMap(t.Context(), section).Item(section, name)
 }
 
 // Start starts replicas one after the other, waits for each, and returns the last.
 func (w *Environment) Start(ids ...string) (r *Replica) {
-	w.T.Helper()
+	w.Helper()
 	for _, id := range ids {
 		r = w.Launch(w.Proxy(), id)
 		r.Ready()
@@ -116,9 +116,9 @@ func (w *Environment) Start(ids ...string) (r *Replica) {
 
 // History reads what the servers have written so far.
 func (w *Environment) History() history.History {
-	w.T.Helper()
+	w.Helper()
 	h, err := history.Read(w.Parts...)
-	require.NoError(w.T, err)
+	require.NoError(w, err)
 	return h
 }
 
@@ -203,23 +203,23 @@ func (w *Environment) Stop(r *Replica) (cont func()) {
 
 // Meddle changes Redis as an outsider might, marked so that nobody else is blamed.
 func (w *Environment) Meddle(what string, do func(p redis.Pipeliner)) {
-	w.T.Helper()
-	_, err := w.TxPipelined(w.T.Context(), func(p redis.Pipeliner) error {
+	w.Helper()
+	_, err := w.TxPipelined(w.Context(), func(p redis.Pipeliner) error {
 		do(p)
-		p.Set(w.T.Context(), history.FaultKey, what, 0)
+		p.Set(w.Context(), history.FaultKey, what, 0)
 		return nil
 	})
 	if !errors.Is(err, redis.Nil) {
-		require.NoError(w.T, err)
+		require.NoError(w, err)
 	}
 }
 
 // Spread connects devices to the running replicas in turn.
 func (w *Environment) Spread(which []int) {
-	w.T.Helper()
+	w.Helper()
 	fleet := w.Replicas()
-	err := w.Fleet.ConnectAll(w.T.Context(), which, func(i int) *Replica { return fleet[i%len(fleet)] })
-	require.NoError(w.T, err)
+	err := w.Fleet.ConnectAll(w.Context(), which, func(i int) *Replica { return fleet[i%len(fleet)] })
+	require.NoError(w, err)
 }
 
 func (w *Environment) running(id string) *Replica {
@@ -234,7 +234,7 @@ func (w *Environment) running(id string) *Replica {
 // Follower returns a replica that does not lead.
 func (w *Environment) Follower() *Replica {
 	others := w.Others(w.Leader())
-	require.NotEmpty(w.T, others, "nobody follows")
+	require.NotEmpty(w, others, "nobody follows")
 	return others[0]
 }
 
@@ -268,9 +268,9 @@ func ProxiesOf(replicas []*Replica) (proxies []*Proxy) {
 
 // Plant writes entries as an older writer does; indexed adds index and roster.
 func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) {
-	w.T.Helper()
+	w.Helper()
 	w.Planted(owner)
-	ctx := w.T.Context()
+	ctx := w.Context()
 	const page = 1000
 	for from := 0; from < n; from += page {
 		var pairs, members []any
@@ -288,7 +288,7 @@ func (w *Environment) Plant(owner string, n int, indexed bool) (imeis []string) 
 			}
 			return nil
 		})
-		require.NoError(w.T, err)
+		require.NoError(w, err)
 	}
 	w.Ghosts = append(w.Ghosts, imeis...)
 	return imeis
@@ -308,11 +308,11 @@ func (w *Environment) Terminate(r *Replica) (status int) {
 
 // NextLife resumes the recording on another server. Nobody may write in the meantime.
 func (w *Environment) NextLife(server *redistest.Server) {
-	w.T.Helper()
+	w.Helper()
 	w.Server = server
-	require.NoError(w.T, history.Begin(w.T.Context(), server.Client()))
+	require.NoError(w, history.Begin(w.Context(), server.Client()))
 	w.Parts = append(w.Parts, server.Dir())
-	Eventually(w.T, "the history begins", func() bool {
+	Eventually(w, "the history begins", func() bool {
 		_, err := history.Read(server.Dir())
 		return err == nil
 	})
@@ -320,8 +320,8 @@ func (w *Environment) NextLife(server *redistest.Server) {
 
 // Forget takes the killed server's append-only file away.
 func (w *Environment) Forget() {
-	w.T.Helper()
+	w.Helper()
 	last := &w.Parts[len(w.Parts)-1]
-	*last = w.T.TempDir()
-	require.NoError(w.T, history.SetAside(w.Server.Dir(), *last))
+	*last = w.TempDir()
+	require.NoError(w, history.SetAside(w.Server.Dir(), *last))
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"testing"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +18,7 @@ type Failpoints struct {
 
 // Arm orders an action at a point's next hit, or a later one: "stop", "kill", "wait 200ms",
 // "stop 3". The last order must have been taken, by a process that has resumed or ended since.
-func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
+func (f Failpoints) Arm(t Test, name failpoint.Name, order string) {
 	t.Helper()
 	require.False(t, f.Has(t, name, ""), "failpoint %s: the last order was not taken", name)
 	for _, suffix := range []string{".taken", ".woken"} {
@@ -33,7 +32,7 @@ func (f Failpoints) Arm(t *testing.T, name failpoint.Name, order string) {
 }
 
 // Disarm reports whether the order was still pending; else it is being carried out.
-func (f Failpoints) Disarm(t *testing.T, name failpoint.Name) bool {
+func (f Failpoints) Disarm(t Test, name failpoint.Name) bool {
 	t.Helper()
 	err := os.Remove(f.path(name, ""))
 	if !os.IsNotExist(err) {
@@ -43,17 +42,17 @@ func (f Failpoints) Disarm(t *testing.T, name failpoint.Name) bool {
 }
 
 // Taken reports whether a hit has taken the order.
-func (f Failpoints) Taken(t *testing.T, name failpoint.Name) bool { return f.Has(t, name, ".taken") }
+func (f Failpoints) Taken(t Test, name failpoint.Name) bool { return f.Has(t, name, ".taken") }
 
 // Wait returns when a hit has taken the order.
-func (f Failpoints) Wait(t *testing.T, name failpoint.Name) {
+func (f Failpoints) Wait(t Test, name failpoint.Name) {
 	t.Helper()
 	Eventually(t, "failpoint "+string(name)+" is hit", func() bool { return f.Taken(t, name) })
 }
 
 // Resume wakes a process that has stopped itself. It repeats the signal, since the first SIGCONT
 // may have come before the stop.
-func (f Failpoints) Resume(t *testing.T, name failpoint.Name, cont func()) {
+func (f Failpoints) Resume(t Test, name failpoint.Name, cont func()) {
 	t.Helper()
 	f.Wait(t, name)
 	Eventually(t, "failpoint "+string(name)+" is left", func() bool {
@@ -63,7 +62,7 @@ func (f Failpoints) Resume(t *testing.T, name failpoint.Name, cont func()) {
 }
 
 // Hits counts a point's hits that have acted.
-func (f Failpoints) Hits(t *testing.T, name failpoint.Name) int {
+func (f Failpoints) Hits(t Test, name failpoint.Name) int {
 	t.Helper()
 	text, err := os.ReadFile(f.path(name, ".hits"))
 	if os.IsNotExist(err) {
@@ -80,7 +79,7 @@ func (f Failpoints) path(name failpoint.Name, suffix string) string {
 }
 
 // Has looks for a point's file.
-func (f Failpoints) Has(t *testing.T, name failpoint.Name, suffix string) bool {
+func (f Failpoints) Has(t Test, name failpoint.Name, suffix string) bool {
 	t.Helper()
 	_, err := os.Stat(f.path(name, suffix))
 	if !os.IsNotExist(err) {

@@ -48,14 +48,14 @@ func (w *Environment) StartLoad(id string) *LoadProcess {
 	cmd.Stderr = os.Stderr
 	var err error
 	h.Process, err = process.Start(cmd, process.Options{Talk: true})
-	require.NoError(w.T, err)
-	w.T.Cleanup(h.Process.Kill)
+	require.NoError(w, err)
+	w.Cleanup(h.Process.Kill)
 	return h
 }
 
 // Order waits for the answer.
 func (h *LoadProcess) Order(what string, from, to int) {
-	h.w.T.Helper()
+	h.w.Helper()
 	line := fmt.Sprintf("%s %d %d", what, from, to)
 	_, err := fmt.Fprintln(h.In, line)
 	require.NoError(h.w.T, err)

@@ -37,6 +37,14 @@ type Edit struct {
 	Everywhere bool
 }
 
+// In replaces a text that occurs once in a file; "": of the suite's folder.
+func In(file, from, to string) Edit { return Edit{File: file, From: from, To: to} }
+
+// ByTest is a mutant that a test of a package notices; "": of the suite's.
+func ByTest(name, what, test, of string, edits ...Edit) Mutant {
+	return Mutant{Name: name, What: what, Edits: edits, Test: test, Of: of}
+}
+
 // Mutants belong to a suite.
 type Mutants struct {
 	All   []Mutant

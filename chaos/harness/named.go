@@ -1,13 +1,27 @@
 package harness
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// Seed draws the same chances again if ROLLCALL_SEED names it.
+var Seed = sync.OnceValue(func() uint64 {
+	n, err := strconv.ParseUint(os.Getenv("ROLLCALL_SEED"), 10, 64)
+	if err != nil {
+		n = rand.Uint64()
+	}
+	fmt.Println("to replay: ROLLCALL_SEED=" + strconv.FormatUint(n, 10))
+	return n
+})
 
 // OnThePage demands that docs/reference/faults.md, at root, names a row: itself, or by what it
 // begins with and a *.

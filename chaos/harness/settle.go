@@ -15,7 +15,7 @@ import (
 // Settle ends faults and moves. Devices come back, and every socket is used once more, so that the
 // truth is known.
 func (w *Environment) Settle() {
-	w.T.Helper()
+	w.Helper()
 	w.Traffic.Stop()
 	p := pool.New().WithMaxGoroutines(16)
 	var nowhere atomic.Int64
@@ -25,9 +25,9 @@ func (w *Environment) Settle() {
 			if !Becomes(func() bool {
 				if w.Fleet.At(i) == "" {
 					fleet := w.Replicas()
-					_ = w.Fleet.Connect(w.T.Context(), i, fleet[i%len(fleet)]) // retried
+					_ = w.Fleet.Connect(w.Context(), i, fleet[i%len(fleet)]) // retried
 				}
-				return w.Fleet.Send(w.T.Context(), i) == nil
+				return w.Fleet.Send(w.Context(), i) == nil
 			}) {
 				nowhere.Add(1)
 			}
@@ -35,15 +35,7 @@ func (w *Environment) Settle() {
 		})
 	}
 	p.Wait()
-	require.Zero(w.T, nowhere.Load(), "devices that could not come back: the truth would be without them")
-}
-
-// Claimed records a device of one of the scenario's own registries.
-func (w *Environment) Claimed(imei, instance string) {
-	w.claims[imei] = instance
-	w.Fleet.mu.Lock()
-	defer w.Fleet.mu.Unlock()
-	w.Fleet.sockets = append(w.Fleet.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
+	require.Zero(w, nowhere.Load(), "devices that could not come back: the truth would be without them")
 }
 
 // Truth maps each device to its instance.
@@ -55,10 +47,10 @@ func (w *Environment) Truth() map[string]string {
 
 // Registered waits until each device's entry names its instance, with at most others beside them.
 func (w *Environment) Registered(others int) {
-	w.T.Helper()
+	w.Helper()
 	truth := w.Truth()
-	Eventually(w.T, "each entry names where its device is", func() bool {
-		entries := w.HGetAll(w.T.Context(), w.Registry()).Val()
+	Eventually(w, "each entry names where its device is", func() bool {
+		entries := w.HGetAll(w.Context(), w.Registry()).Val()
 		for imei, id := range truth {
 			if entries[imei] != id {
 				return false
@@ -70,7 +62,7 @@ func (w *Environment) Registered(others int) {
 
 // Agrees asks for sizes first, as it is called often.
 func (w *Environment) Agrees(truth map[string]string, alive []string) bool {
-	ctx := w.T.Context()
+	ctx := w.Context()
 	held := make(map[string]int64)
 	for _, id := range truth {
 		if !w.Unindexed() {
@@ -121,7 +113,7 @@ func (w *Environment) Unindexed() bool { return w.Settings["REGISTRY_REVERSE_IND
 
 func (w *Environment) set(name string) time.Duration {
 	d, err := time.ParseDuration(w.Settings[name])
-	require.NoError(w.T, err)
+	require.NoError(w, err)
 	return d
 }
 

@@ -31,7 +31,7 @@ const (
 )
 
 func (t *traffic) Start(w *Environment) {
-	ctx, cancel := context.WithCancel(w.T.Context())
+	ctx, cancel := context.WithCancel(w.Context())
 	t.cancel, t.blind = cancel, w.observe()
 	for worker := range workers {
 		rnd := rand.New(rand.NewPCG(w.Seed, uint64(worker)))
@@ -78,9 +78,9 @@ func (t *traffic) act(ctx context.Context, w *Environment, i int, rnd *rand.Rand
 
 // Moves waits until there has been traffic.
 func (w *Environment) Moves() {
-	w.T.Helper()
+	w.Helper()
 	before := w.Traffic.Done()
-	Eventually(w.T, "devices move", func() bool { return w.Traffic.Done() >= before+w.Fleet.Len()/4 })
+	Eventually(w, "devices move", func() bool { return w.Traffic.Done() >= before+w.Fleet.Len()/4 })
 }
 
 // Done counts the acts that succeeded.
@@ -99,20 +99,20 @@ const watched = 12
 
 // observe looks up devices as a backend would, for C8.
 func (w *Environment) observe() (end func()) {
-	w.T.Helper()
+	w.Helper()
 	data, control := Clients(w.Proxy().Addr(), time.Second)
 	r, err := registry.New(registry.Config{
 		Client: data, Control: control, Instance: "observer",
 		HeartbeatInterval: Interval * 10, HeartbeatTTL: TTL * 10,
 	})
-	require.NoError(w.T, err)
+	require.NoError(w, err)
 	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(w.T.Context())
+	ctx, cancel := context.WithCancel(w.Context())
 	wg.Go(func() {
 		for i := 0; wait.For(ctx, 5*time.Millisecond); i++ {
 			imei := w.Fleet.IMEI(i % min(watched, w.Fleet.Len()))
 			asked := time.Now()
-			owner, err := r.Lookup(w.T.Context(), imei)
+			owner, err := r.Lookup(w.Context(), imei)
 			if err != nil && !errors.Is(err, registry.ErrNotRegistered) {
 				continue
 			}

@@ -52,14 +52,14 @@ func largeThings(w *world) {
 	long := map[int64]call{}
 	asking.Go(func() { w.longCalls(ctx, long) })
 	w.goes(names)
-	harness.Eventually(w.T, "what is related is gone", func() bool {
+	harness.Eventually(w, "what is related is gone", func() bool {
 		var last []string
 		for _, name := range names {
 			last = append(last, name+":submissions", name+":user:u0", name+":user:u"+strconv.Itoa(largeRelated-1))
 		}
 		return w.rdb.Exists(ctx, last...).Val() == 0
 	})
-	harness.Eventually(w.T, "the bin is empty", func() bool {
+	harness.Eventually(w, "the bin is empty", func() bool {
 		return w.rdb.ZCard(ctx, layout.Prefix+"orphan:drops:bots").Val() < largeBin/10
 	})
 	stop()

@@ -40,7 +40,7 @@ func evicts(w *world) {
 		})
 	}
 	fill()
-	used, err := strconv.Atoi(harness.InfoOf(w.T, w.rdb, "Memory", "used_memory"))
+	used, err := strconv.Atoi(harness.InfoOf(w, w.rdb, "Memory", "used_memory"))
 	require.NoError(w, err)
 	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory-policy", "allkeys-random").Err())
 	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used-200_000)).Err())

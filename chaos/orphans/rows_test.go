@@ -1,11 +1,7 @@
 package orphans
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
@@ -56,16 +52,6 @@ func TestMatrix(t *testing.T) {
 		})
 	}
 }
-
-// seed draws the same chances again if ROLLCALL_SEED names it.
-var seed = sync.OnceValue(func() uint64 {
-	n, err := strconv.ParseUint(os.Getenv("ROLLCALL_SEED"), 10, 64)
-	if err != nil {
-		n = rand.Uint64()
-	}
-	fmt.Println("ROLLCALL_SEED=" + strconv.FormatUint(n, 10))
-	return n
-})
 
 func TestThePageNamesEveryRow(t *testing.T) {
 	t.Parallel()

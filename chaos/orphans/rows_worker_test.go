@@ -10,8 +10,8 @@ func leaderKilled(at failpoint.Name) func(w *world) {
 	return func(w *world) {
 		leader, _ := w.leader()
 		leak := w.backend.leak()
-		leader.Failpoints.Arm(w.T, at, "kill")
-		leader.Failpoints.Wait(w.T, at)
+		leader.Failpoints.Arm(w, at, "kill")
+		leader.Failpoints.Wait(w, at)
 		<-leader.Done()
 		w.killed[leader.ID] = true
 		for id, k := range w.workers {
@@ -27,17 +27,17 @@ func leaderKilled(at failpoint.Name) func(w *world) {
 // judged is made anew meanwhile. When it is woken, its delete reaches the server.
 func leaderStopped(w *world) {
 	leader, other := w.leader()
-	leader.Failpoints.Arm(w.T, failpoint.BeforeScript, "stop")
+	leader.Failpoints.Arm(w, failpoint.BeforeScript, "stop")
 	leak := w.backend.leak()
-	leader.Failpoints.Wait(w.T, failpoint.BeforeScript)
-	harness.Eventually(w.T, "the other leads", func() bool {
+	leader.Failpoints.Wait(w, failpoint.BeforeScript)
+	harness.Eventually(w, "the other leads", func() bool {
 		now, _ := w.leader()
 		return now == other
 	})
 	w.goes(leak)
 	w.backend.again()
-	leader.Failpoints.Resume(w.T, failpoint.BeforeScript, leader.Cont)
-	harness.Eventually(w.T, "its delete is refused", func() bool { return leader.batches.Counts()["FENCED"] > 0 })
+	leader.Failpoints.Resume(w, failpoint.BeforeScript, leader.Cont)
+	harness.Eventually(w, "its delete is refused", func() bool { return leader.batches.Counts()["FENCED"] > 0 })
 }
 
 // killedInTurn kills whoever leads, at every point between judging and counting, several times.

@@ -78,7 +78,7 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	w.server = redistest.Start(t, history.AppendOnly()...)
 	w.parts = []string{w.server.Dir()}
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.server.Addr(), MaxRetries: -1})
-	w.backend = newBackend(t, w.rdb, w.db.Collection("matches"), seed())
+	w.backend = newBackend(t, w.rdb, w.db.Collection("matches"), harness.Seed())
 	t.Cleanup(func() { _ = w.rdb.Close() })
 	w.settings = map[string]string{
 		"RULES": rulesFile(t), "MONGODB_URI": w.db.URI, "HTTP_ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
@@ -95,7 +95,7 @@ func (w *world) work(id string) *worker {
 	k := &worker{batches: p.Answers(harness.BatchesOf(layout))}
 	k.Replica = harness.Launch(w.T, w.binary, id, p, w.settings)
 	w.workers[id] = k
-	harness.Eventually(w.T, "worker "+id+" serves", func() bool {
+	harness.Eventually(w, "worker "+id+" serves", func() bool {
 		k.HTTP = k.Said("serving HTTP", "addr")
 		return k.HTTP != "" || !k.Runs()
 	})
@@ -106,7 +106,7 @@ func (w *world) work(id string) *worker {
 // leader waits until a worker leads, and returns it with the other.
 func (w *world) leader() (leader, other *worker) {
 	w.Helper()
-	harness.Eventually(w.T, "a worker leads", func() bool {
+	harness.Eventually(w, "a worker leads", func() bool {
 		holder, _, _ := strings.Cut(w.rdb.Get(w.Context(), layout.Lease()).Val(), "/")
 		leader = w.workers[holder]
 		return leader != nil

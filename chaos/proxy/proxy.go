@@ -85,10 +85,7 @@ func (p *Proxy) each(f func(c *conn)) int {
 // Connections counts the replica's open connections.
 func (p *Proxy) Connections() int { return p.each(func(*conn) {}) }
 
-// Cut closes the replica's connections (FIN) and counts them. Requests under way still arrive.
-func (p *Proxy) Cut() int { return p.each(func(c *conn) { _ = c.replica.Close() }) }
-
-// Reset is Cut with an RST.
+// Reset resets the replica's connections and counts them. Requests under way still arrive.
 func (p *Proxy) Reset() int { return p.each((*conn).reset) }
 
 // Retarget resets connections, and sends further ones to another server: a failover.

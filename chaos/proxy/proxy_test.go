@@ -71,6 +71,15 @@ func TestReaderFindsTheEndsOfValues(t *testing.T) {
 // patient is how long what must come is waited for.
 const patient = 2 * time.Minute
 
+func until(t *testing.T, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, patient, time.Millisecond)
+}
+
+func has(t *testing.T, c *redis.Client, key string) bool {
+	return c.Exists(t.Context(), key).Val() == 1
+}
+
 // served matches what a server refuses while it cannot serve.
 func served(r Request) bool { return r[0] != "HELLO" && r[0] != "CLIENT" && r[0] != "PING" }
 
@@ -209,9 +218,9 @@ func TestHeldRequestArrivesThoughTheReplicaIsGone(t *testing.T) {
 		require.NoError(t, c.Set(t.Context(), "after", "1", 0).Err(), "on another connection")
 		require.NoError(t, c.Close())
 		direct := server.Client()
-		require.Zero(t, direct.Exists(t.Context(), "late").Val())
+		require.False(t, has(t, direct, "late"))
 		release()
-		require.Eventually(t, func() bool { return direct.Exists(t.Context(), "late").Val() == 1 }, patient, time.Millisecond)
+		until(t, func() bool { return has(t, direct, "late") })
 		release()
 	})
 }
@@ -231,7 +240,7 @@ func TestHeldRequestLetsGoWhatIsBeforeItOnly(t *testing.T) {
 		}()
 		<-caught
 		direct := server.Client()
-		require.Eventually(t, func() bool { return direct.Exists(t.Context(), "a").Val() == 1 }, patient, time.Millisecond)
+		until(t, func() bool { return has(t, direct, "a") })
 		require.Zero(t, direct.Exists(t.Context(), "b", "c").Val())
 		release()
 		require.NoError(t, <-result)
@@ -253,7 +262,7 @@ func TestReplyIsLostAndCounted(t *testing.T) {
 		silent := l.LoseReplySilently(is("INCR"), 1)
 		requireTimeout(t, c.Incr(shortly(t), "n").Err())
 		require.Equal(t, 1, silent.Hits())
-		require.Eventually(t, func() bool { return s.Counts()["4"] == 1 }, patient, time.Millisecond)
+		until(t, func() bool { return s.Counts()["4"] == 1 })
 		require.Zero(t, s.Unanswered())
 	})
 }
@@ -341,11 +350,11 @@ func TestAnswersAreCountedAfterTheReplicasDeath(t *testing.T) {
 		l.Reset()
 		require.Error(t, <-result)
 		goOn()
-		require.Eventually(t, func() bool { return s.Counts()["1"] == 1 }, patient, time.Millisecond)
+		until(t, func() bool { return s.Counts()["1"] == 1 })
 		<-second
 		require.Zero(t, s.Unanswered(), "the second is not sent")
 		goOnAgain()
-		require.Eventually(t, func() bool { return s.Counts()["7"] == 1 }, patient, time.Millisecond)
+		until(t, func() bool { return s.Counts()["7"] == 1 })
 	})
 }
 

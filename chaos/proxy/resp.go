@@ -109,7 +109,7 @@ func (r Request) Has(word string) bool {
 
 // Script splits a script's call into keys and arguments.
 func (r Request) Script() (keys, args []string) {
-	if len(r) < 3 || r[0] != "EVALSHA" && r[0] != "EVAL" {
+	if len(r) < 3 || !strings.HasPrefix(r[0], "EVAL") { // _RO too
 		return nil, nil
 	}
 	n, err := strconv.Atoi(r[2])

@@ -32,11 +32,11 @@ func TestHoldingOneWayOrBoth(t *testing.T) {
 			r := h.hold()
 			result := make(chan error)
 			go func() { result <- c.Set(t.Context(), name, "1", 0).Err() }()
-			require.Eventually(t, func() bool { return r.Hits() == 1 }, patient, time.Millisecond, name)
+			until(t, func() bool { return r.Hits() == 1 })
 			if h.arrives {
-				require.Eventually(t, func() bool { return direct.Exists(t.Context(), name).Val() == 1 }, patient, time.Millisecond)
+				until(t, func() bool { return has(t, direct, name) })
 			} else {
-				require.Zero(t, direct.Exists(t.Context(), name).Val())
+				require.False(t, has(t, direct, name))
 			}
 			require.Empty(t, result)
 			r.End()
@@ -50,7 +50,7 @@ func TestOverlappingHoldsBothCount(t *testing.T) {
 		first, second := l.Hold(), holdRequests(l)
 		requireTimeout(t, c.Set(shortly(t), "late", "1", 0).Err())
 		first.End()
-		require.Eventually(t, func() bool { return second.Hits() == 1 }, patient, time.Millisecond)
+		until(t, func() bool { return second.Hits() == 1 })
 		require.Zero(t, server.Client().Exists(t.Context(), "late").Val())
 	})
 }
@@ -67,27 +67,24 @@ func TestRepliesAreLostForGood(t *testing.T) {
 	})
 }
 
-func TestCutResetAndRefuse(t *testing.T) {
+func TestResetAndRefuse(t *testing.T) {
 	proxied(t, func(t *testing.T, _ *redistest.Server, l *Proxy, c *redis.Client) {
-		require.Zero(t, l.Cut())
-		for _, end := range []func() int{l.Cut, l.Reset} {
-			c.Ping(t.Context()) // the pool may have to find out first
-			require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, patient, time.Millisecond)
-			sub := c.Subscribe(t.Context(), "c")
-			_, err := sub.Receive(t.Context())
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, end(), 2)
-			_, err = sub.ReceiveTimeout(t.Context(), patient)
-			require.Error(t, err)
-			var timeout net.Error
-			require.False(t, errors.As(err, &timeout) && timeout.Timeout(), err)
-			require.NoError(t, sub.Close())
-		}
-		l.Cut()
+		require.Zero(t, l.Reset())
+		answers := func() bool { return c.Ping(t.Context()).Err() == nil }
+		until(t, answers)
+		sub := c.Subscribe(t.Context(), "c")
+		_, err := sub.Receive(t.Context())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, l.Reset(), 2)
+		_, err = sub.ReceiveTimeout(t.Context(), patient)
+		require.Error(t, err)
+		var timeout net.Error
+		require.False(t, errors.As(err, &timeout) && timeout.Timeout(), err)
+		require.NoError(t, sub.Close())
 		r := l.Refuse()
-		require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() != nil && r.Hits() > 0 }, patient, time.Millisecond)
+		until(t, func() bool { return !answers() && r.Hits() > 0 })
 		r.End()
-		require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, patient, time.Millisecond)
+		until(t, answers)
 	})
 }
 
@@ -100,7 +97,7 @@ func TestHalfOpenClosesNothing(t *testing.T) {
 		requireTimeout(t, c.Set(shortly(t), "b", "1", 0).Err()) // on a new one
 		require.Greater(t, r.Hits(), 1)
 		r.End()
-		require.Eventually(t, func() bool { return c.Set(shortly(t), "c", "1", 0).Err() == nil }, patient, time.Millisecond)
+		until(t, func() bool { return c.Set(shortly(t), "c", "1", 0).Err() == nil })
 		require.Equal(t, []string{"c"}, server.Client().Keys(t.Context(), "*").Val())
 	})
 }
@@ -111,7 +108,7 @@ func TestRetargetIsAFailover(t *testing.T) {
 		require.NoError(t, c.Set(t.Context(), "k", "old", 0).Err())
 		require.NoError(t, other.Client().Set(t.Context(), "k", "new", 0).Err())
 		require.Positive(t, l.Retarget(other.Addr()))
-		require.Eventually(t, func() bool { return c.Get(t.Context(), "k").Val() == "new" }, patient, time.Millisecond)
+		until(t, func() bool { return c.Get(t.Context(), "k").Val() == "new" })
 	})
 }
 
@@ -134,6 +131,6 @@ func TestLossAndSlownessOnlyDelay(t *testing.T) {
 		slow.End()
 
 		late := l.Delay(10 * time.Millisecond)
-		require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil && late.Hits() > 2 }, patient, time.Millisecond)
+		until(t, func() bool { return c.Ping(t.Context()).Err() == nil && late.Hits() > 2 })
 	})
 }

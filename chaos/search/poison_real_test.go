@@ -150,14 +150,14 @@ var poisons = flag.Int("poisons", 0, "values that are written into keys of a rea
 // at most, and nothing of the living goes.
 func TestAnyValueInAnyKeyOfARealServerIsSurvived(t *testing.T) {
 	t.Parallel()
-	values := *poisons / (len(typesOf) * len(kinds))
+	values := *poisons / (len(keys) * len(kinds))
 	if values == 0 {
 		values = 1
 		if redistest.Asked() {
 			values = 3
 		}
 	}
-	for i, name := range slices.Sorted(maps.Keys(typesOf)) {
+	for i, name := range slices.Sorted(maps.Keys(keys)) {
 		t.Run(name, func(t *testing.T) {
 			redistest.OnReal(t, func(t *testing.T, w redistest.World) {
 				f := newPair(t, w.Options, "{"+w.Prefix+"}:")

@@ -3,12 +3,10 @@ package search
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/episodes"
 	"github.com/rollcall-redis/rollcall/internal/guard"
-	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/lease"
 )
 
@@ -30,49 +27,40 @@ type poison struct {
 	life  time.Duration // of the key; 0: it never expires
 }
 
-// typesOf is the type that each key must have. The keys of commands and telemetry are not among
-// them: no sweep depends on them.
-var typesOf = map[string]string{
-	"registry": "hash", "heartbeat": "string", "devices": "set", "beats": "hash", "about": "string",
-	"roster": "set", "lease": "string", "epoch": "string", "witness": "hash", "contenders": "set",
-	"paused": "string", "log": "stream", "aside": "stream", "timeline": "stream",
+// keys are those of a layout, each with the type that it must have. The keys of commands and
+// telemetry are not among them: no sweep depends on them.
+var keys = map[string]struct {
+	kind string
+	of   func(l guard.Layout, id string) string
+}{
+	"registry":   {"hash", ours(guard.Layout.Registry)},
+	"heartbeat":  {"string", guard.Layout.Heartbeat},
+	"devices":    {"set", guard.Layout.Devices},
+	"beats":      {"hash", ours(guard.Layout.Beats)},
+	"about":      {"string", guard.Layout.About},
+	"roster":     {"set", ours(guard.Layout.Roster)},
+	"lease":      {"string", ours(guard.Layout.Lease)},
+	"epoch":      {"string", ours(epochKey)},
+	"witness":    {"hash", ours(guard.Layout.Witness)},
+	"contenders": {"set", ours(guard.Layout.Contenders)},
+	"paused":     {"string", ours(guard.Layout.Paused)},
+	"log":        {"stream", ours(guard.Layout.Log)},
+	"aside":      {"stream", func(l guard.Layout, _ string) string { return l.LogAside(1) }},
+	"timeline":   {"stream", ours(guard.Layout.Timeline)},
 }
 
 var kinds = []string{"string", "list", "set", "hash", "zset", "stream"}
 
-func keyOf(name string, l guard.Layout, id string) string {
-	switch name {
-	case "registry":
-		return l.Registry()
-	case "heartbeat":
-		return l.Heartbeat(id)
-	case "devices":
-		return l.Devices(id)
-	case "beats":
-		return l.Beats()
-	case "about":
-		return l.About(id)
-	case "roster":
-		return l.Roster()
-	case "lease":
-		return l.Lease()
-	case "epoch":
-		if l.OneSlot() {
-			return l.Lease() + ":epoch"
-		}
-		return "{" + l.Lease() + "}:epoch"
-	case "witness":
-		return l.Witness()
-	case "contenders":
-		return l.Contenders()
-	case "paused":
-		return l.Paused()
-	case "log":
-		return l.Log()
-	case "aside":
-		return l.LogAside(1)
+// ours is a key that is no instance's.
+func ours(key func(guard.Layout) string) func(guard.Layout, string) string {
+	return func(l guard.Layout, _ string) string { return key(l) }
+}
+
+func epochKey(l guard.Layout) string {
+	if l.OneSlot() {
+		return l.Lease() + ":epoch"
 	}
-	return l.Timeline()
+	return "{" + l.Lease() + "}:epoch"
 }
 
 var witnessFields = []string{
@@ -103,7 +91,7 @@ func word(rng *rand.Rand, now time.Time, plain bool) string {
 
 // newPoison makes up a value of some kind for a key.
 func newPoison(rng *rand.Rand, name, kind string, l guard.Layout, id string, now time.Time) poison {
-	p := poison{name: name, key: keyOf(name, l, id), kind: kind, added: rng.IntN(2) == 0}
+	p := poison{name: name, key: keys[name].of(l, id), kind: kind, added: rng.IntN(2) == 0}
 	plain := name == "registry" || name == "roster"
 	for range 2 + 2*rng.IntN(3) {
 		p.words = append(p.words, word(rng, now, plain))
@@ -136,7 +124,7 @@ func (p poison) step() bool {
 	case "heartbeat", "paused":
 		return true
 	case "registry", "roster", "devices":
-		return p.kind != typesOf[p.name]
+		return p.kind != keys[p.name].kind
 	case "witness":
 		return p.kind == "hash" // GRACE of two days are somebody's settings
 	}
@@ -245,37 +233,4 @@ func TestSearchOfPoisonedKeys(t *testing.T) {
 	search(poisonedPlan, episodes.Search{
 		Steps: searchSteps / 3, Limit: searchTime, Enough: searchSteps / 6, Fresh: true,
 	}).Run(t)
-}
-
-// Each kind of value in each key, one after the other, on one fleet that is never restarted.
-func TestEachKindOfValueInEachKeyIsSurvived(t *testing.T) {
-	t.Parallel()
-	values, all := 1, redistest.Asked()
-	if all {
-		values = 12
-	}
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 6)
-		defer f.close()
-		defer func() {
-			if what := recover(); what != nil {
-				t.Fatal(what)
-			}
-		}()
-		f.dry = false
-		rng := rand.New(rand.NewPCG(6, 4))
-		for _, name := range slices.Sorted(maps.Keys(typesOf)) {
-			kinds := kinds
-			if !all {
-				kinds = kinds[rng.IntN(len(kinds)):][:1]
-			}
-			for _, kind := range kinds {
-				for range values {
-					f.write(newPoison(rng, name, kind, f.part(0), f.any(rng.IntN(100)).id, time.Now()))
-					f.pass(time.Duration(rng.IntN(20)) * time.Second)
-				}
-				f.settle(1, 0)
-			}
-		}
-	})
 }

@@ -130,19 +130,19 @@ var worked = map[string]string{
 // start is over then, but still within the window of RollcallHeld.
 func (r *rig) healthy(program string) bool {
 	done, err := r.query(worked[program])
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	pending := slices.DeleteFunc(r.alerts(false), func(name string) bool { return name == "RollcallHeld" })
 	return len(done) > 0 && len(pending) == 0
 }
 
 func (r *rig) must(args ...any) {
-	r.t.Helper()
-	require.NoError(r.t, r.rdb.Do(r.t.Context(), args...).Err())
+	r.Helper()
+	require.NoError(r, r.rdb.Do(r.Context(), args...).Err())
 }
 
 // deny leaves replicas the keys of these patterns alone.
 func (r *rig) deny(patterns ...string) {
-	r.t.Helper()
+	r.Helper()
 	args := []any{"ACL", "SETUSER", "default", "resetkeys"}
 	for _, p := range patterns {
 		args = append(args, p)

@@ -25,14 +25,14 @@ type dispatch struct {
 // available is a fleet of two replicas on a PostgreSQL of its own, with mitras who work.
 func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 	return func(r *rig) {
-		d.pg = pgtest.Start(r.t)
+		d.pg = pgtest.Start(r)
 		d.db = d.pg.Database()
-		schema, err := postgres.Open(r.t.Context(), d.db.URL)
-		require.NoError(r.t, err)
+		schema, err := postgres.Open(r.Context(), d.db.URL)
+		require.NoError(r, err)
 		defer schema.Close()
-		require.NoError(r.t, schema.Migrate(r.t.Context()))
-		require.NoError(r.t, schema.PutSetting(r.t.Context(), "stale_after_seconds", staleAfter))
-		require.NoError(r.t, schema.PutSetting(r.t.Context(), "heartbeat_cadence_seconds", 1))
+		require.NoError(r, schema.Migrate(r.Context()))
+		require.NoError(r, schema.PutSetting(r.Context(), "stale_after_seconds", staleAfter))
+		require.NoError(r, schema.PutSetting(r.Context(), "heartbeat_cadence_seconds", 1))
 
 		settings := slices.Concat([]string{
 			"DATABASE_URL=" + d.db.URL, "JWT_HS256_SECRET=" + secret, "AVAILABILITY_LEASE_TTL=2s",
@@ -55,7 +55,7 @@ func available(d *dispatch, staleAfter int, more ...string) func(r *rig) {
 
 // mitras returns the ids of the simulated.
 func (d *dispatch) mitras(r *rig) (ids []string) {
-	require.NoError(r.t, d.db.QueryRow(r.t.Context(), "SELECT array_agg(id::text) FROM mitras").Scan(&ids))
+	require.NoError(r, d.db.QueryRow(r.Context(), "SELECT array_agg(id::text) FROM mitras").Scan(&ids))
 	return ids
 }
 
@@ -86,11 +86,11 @@ var scenesOfAvailability = []scene{
 	onDispatch("AvailabilityReadsFail",
 		"the replicas' user of Redis loses the right to `SSCAN`, and somebody locks the states in Postgres", nil,
 		func(r *rig, d *dispatch) {
-			tx, err := d.db.Begin(r.t.Context())
-			require.NoError(r.t, err)
-			r.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-			_, err = tx.Exec(r.t.Context(), "LOCK TABLE mitra_availability_state IN ACCESS EXCLUSIVE MODE")
-			require.NoError(r.t, err)
+			tx, err := d.db.Begin(r.Context())
+			require.NoError(r, err)
+			r.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+			_, err = tx.Exec(r.Context(), "LOCK TABLE mitra_availability_state IN ACCESS EXCLUSIVE MODE")
+			require.NoError(r, err)
 			r.must("ACL", "SETUSER", "default", "-sscan")
 			for range 12 { // more than may ask Postgres at once
 				r.again(100*time.Millisecond, func(ctx context.Context) {
@@ -113,7 +113,7 @@ var scenesOfAvailability = []scene{
 		for range 13 {
 			r.must("DEL", "mitras:seeded")
 			r.await("it is seeded again",
-				func() bool { return r.rdb.Exists(r.t.Context(), "mitras:seeded").Val() == 1 })
+				func() bool { return r.rdb.Exists(r.Context(), "mitras:seeded").Val() == 1 })
 		}
 	}),
 	onDispatch("AvailabilityNobodyGoesOffline", "`MITRA_AUTO_OFFLINE_SWEEP_SECONDS` is an hour", []string{

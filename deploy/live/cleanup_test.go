@@ -24,8 +24,8 @@ const carts = `rules:
 // cleanup is a fleet of two workers beside an application with users who live.
 func cleanup(users int, more ...string) func(r *rig) {
 	return func(r *rig) {
-		rules := filepath.Join(r.t.TempDir(), "rules.yaml")
-		require.NoError(r.t, os.WriteFile(rules, []byte(carts), 0o600))
+		rules := filepath.Join(r.TempDir(), "rules.yaml")
+		require.NoError(r, os.WriteFile(rules, []byte(carts), 0o600))
 		r.must("SET", "sessions", users)
 		r.users("living", users, true)
 		settings := append([]string{"RULES=" + rules, "CLEANUP_INTERVAL=5s", "CLEANUP_LEASE_TTL=2s"},
@@ -36,7 +36,7 @@ func cleanup(users int, more ...string) func(r *rig) {
 
 // users have carts. Those without a session leave orphans.
 func (r *rig) users(name string, n int, sessions bool) {
-	r.t.Helper()
+	r.Helper()
 	for from := 0; from < n; from += 5000 {
 		args := []any{"MSET"}
 		for i := from; i < min(n, from+5000); i++ {

@@ -27,7 +27,7 @@ var scenesOfTheEngine = []scene{
 		alert: "RollcallTwoLeaders", fault: "a second fleet, on another Redis, is scraped as the same job",
 		fleet: ingest(),
 		strike: func(r *rig) {
-			other := newRig(r.t)
+			other := newRig(r)
 			other.several(1, "ingest", quick...)
 			r.jobs["ingest"] = append(r.jobs["ingest"], other.jobs["ingest"]...)
 			r.scrape()
@@ -56,9 +56,9 @@ var scenesOfTheEngine = []scene{
 			for range 5 {
 				var leader *replica
 				r.await("somebody leads", func() bool { leader = r.leader(); return leader != nil })
-				require.NoError(r.t, leader.Signal(syscall.SIGSTOP))
+				require.NoError(r, leader.Signal(syscall.SIGSTOP))
 				r.await("another leads", func() bool { l := r.leader(); return l != nil && l != leader })
-				require.NoError(r.t, leader.Signal(syscall.SIGCONT))
+				require.NoError(r, leader.Signal(syscall.SIGCONT))
 				lost := `sum(janitor_lease_transitions_total{event="lost", instance="` + leader.http +
 					`"}) > bool 0`
 				r.await("it knows that it has lost its lease", func() bool { return r.is(1, lost) })
@@ -72,10 +72,10 @@ func fileFailing() scene {
 	return scene{
 		alert: "RollcallFileFailing", fault: "the file of `ADMIN_TOKEN_FILE` is emptied",
 		fleet: func(r *rig) {
-			file = filepath.Join(r.t.TempDir(), "token")
-			require.NoError(r.t, os.WriteFile(file, []byte("0123456789abcdef0123"), 0o600))
+			file = filepath.Join(r.TempDir(), "token")
+			require.NoError(r, os.WriteFile(file, []byte("0123456789abcdef0123"), 0o600))
 			ingest("ADMIN_TOKEN_FILE=" + file)(r)
 		},
-		strike: func(r *rig) { require.NoError(r.t, os.WriteFile(file, nil, 0o600)) },
+		strike: func(r *rig) { require.NoError(r, os.WriteFile(file, nil, 0o600)) },
 	}
 }

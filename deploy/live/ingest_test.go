@@ -46,7 +46,7 @@ var scenesOfIngest = []scene{
 			r.await("it is known that there were three", func() bool {
 				return r.is(3, "max_over_time(count by (job) (teltonika_registry_held)[3m:3s])")
 			})
-			require.NoError(r.t, r.jobs["ingest"][2].Signal(syscall.SIGTERM))
+			require.NoError(r, r.jobs["ingest"][2].Signal(syscall.SIGTERM))
 		},
 	},
 	{
@@ -95,7 +95,7 @@ var scenesOfIngest = []scene{
 		fleet: ingest("HEARTBEAT_INTERVAL=3s", "HEARTBEAT_TTL=9s", "JANITOR_LEASE_TTL=6s"),
 		strike: func(r *rig) {
 			pid := r.redis.PID()
-			r.t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+			r.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 			r.again(4700*time.Millisecond, func(ctx context.Context) {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
 				time.Sleep(1300 * time.Millisecond) // the fault itself
@@ -107,12 +107,12 @@ var scenesOfIngest = []scene{
 		alert: "RollcallDeadLetters", fault: "a device sends a frame of codec 0x55", fleet: ingest(),
 		strike: func(r *rig) {
 			conn, err := net.Dial("tcp", r.jobs["ingest"][0].devices)
-			require.NoError(r.t, err)
-			r.t.Cleanup(func() { _ = conn.Close() })
+			require.NoError(r, err)
+			r.Cleanup(func() { _ = conn.Close() })
 			hello, err := teltonika.AppendIMEI(nil, "356307042441013")
-			require.NoError(r.t, err)
+			require.NoError(r, err)
 			_, err = conn.Write(teltonika.AppendEnvelope(hello, []byte{0x55, 1, 0, 0, 0, 1}))
-			require.NoError(r.t, err)
+			require.NoError(r, err)
 		},
 	},
 	{
@@ -135,7 +135,7 @@ var scenesOfIngest = []scene{
 	{
 		alert: "RollcallCertificateEnds", fault: "devices are shown a certificate that ends within an hour",
 		fleet: func(r *rig) {
-			cert, key := endsSoon(r.t)
+			cert, key := endsSoon(r)
 			ingest("INGEST_TLS_ADDR=127.0.0.1:0", "INGEST_TLS_CERT="+cert, "INGEST_TLS_KEY="+key)(r)
 		},
 	},

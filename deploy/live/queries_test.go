@@ -135,13 +135,13 @@ var macros = strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_inter
 	"")
 
 func (r *rig) allHaveData(queries map[string]string) {
-	r.t.Helper()
+	r.Helper()
 	var without []string
 	for until := time.Now().Add(patience); ; {
 		without = nil
 		for name, expr := range queries {
 			vector, err := r.query(macros.Replace(expr))
-			require.NoError(r.t, err)
+			require.NoError(r, err)
 			odd := oddity(name, vector)
 			if without = append(without, odd...); odd == nil && len(vector) > 0 {
 				delete(queries, name) // once is enough
@@ -152,7 +152,7 @@ func (r *rig) allHaveData(queries map[string]string) {
 		}
 	}
 	slices.Sort(without)
-	require.Empty(r.t, without)
+	require.Empty(r, without)
 }
 
 // oddity is a query's name, if it has no data and should, or has and should not.
@@ -165,10 +165,10 @@ func oddity(name string, vector model.Vector) []string {
 
 // command sends a command to a device, by "ingest command", and returns what that says.
 func (r *rig) command(text string) string {
-	r.t.Helper()
+	r.Helper()
 	dir, err := programs()
-	require.NoError(r.t, err)
-	cmd := exec.CommandContext(r.t.Context(), filepath.Join(dir, "ingest"), "command",
+	require.NoError(r, err)
+	cmd := exec.CommandContext(r.Context(), filepath.Join(dir, "ingest"), "command",
 		imei(35_630_704_000_000), text)
 	cmd.Env = append(os.Environ(), "REDIS_URL="+r.redisURL())
 	out, err := cmd.Output()

@@ -66,7 +66,7 @@ var prometheusBin = sync.OnceValues(func() (string, error) {
 // rig is a Prometheus, and what it scrapes: replicas of the programs on a Redis of their own. The
 // test's own user of Redis keeps all rights, whatever is taken from the replicas'.
 type rig struct {
-	t     testing.TB
+	testing.TB
 	redis *redistest.Server
 	rdb   *redis.Client
 	prom  *promserver.Server
@@ -81,7 +81,7 @@ type replica struct {
 // newRig starts a Redis.
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t, redis: redistest.Start(t), jobs: map[string][]*replica{}}
+	r := &rig{TB: t, redis: redistest.Start(t), jobs: map[string][]*replica{}}
 	require.NoError(t, r.redis.Client().Do(t.Context(),
 		"ACL", "SETUSER", "tester", "on", "nopass", "~*", "&*", "+@all").Err())
 	o := r.redis.Options()
@@ -94,13 +94,13 @@ func newRig(t testing.TB) *rig {
 // watch starts a Prometheus with these files of rules. It scrapes all replicas that there are and
 // will be.
 func (r *rig) watch(rules ...string) {
-	r.t.Helper()
+	r.Helper()
 	bin, err := prometheusBin()
-	require.NoError(r.t, err)
-	c := promserver.Config{Bin: bin, Dir: r.t.TempDir(), Every: every, Rules: rules}
-	r.prom, err = promserver.Start(r.t.Context(), c)
-	require.NoError(r.t, err)
-	r.t.Cleanup(r.prom.Kill)
+	require.NoError(r, err)
+	c := promserver.Config{Bin: bin, Dir: r.TempDir(), Every: every, Rules: rules}
+	r.prom, err = promserver.Start(r.Context(), c)
+	require.NoError(r, err)
+	r.Cleanup(r.prom.Kill)
 	r.scrape()
 }
 
@@ -109,9 +109,9 @@ func (r *rig) redisURL() string { return "redis://" + r.redis.Addr() }
 
 // start starts one more replica of a program, which is scraped as a job of the program's name.
 func (r *rig) start(program string, settings ...string) *replica {
-	r.t.Helper()
+	r.Helper()
 	dir, err := programs()
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	id := program + "-" + strconv.Itoa(len(r.jobs[program])+1)
 	cmd := exec.Command(filepath.Join(dir, program))
 	cmd.Env = append(os.Environ(),
@@ -121,18 +121,18 @@ func (r *rig) start(program string, settings ...string) *replica {
 	}
 	cmd.Env = append(cmd.Env, settings...)
 	child, err := process.Start(cmd,
-		process.Options{Log: filepath.Join(r.t.TempDir(), id+".log"), OwnGroup: true})
-	require.NoError(r.t, err)
+		process.Options{Log: filepath.Join(r.TempDir(), id+".log"), OwnGroup: true})
+	require.NoError(r, err)
 	p := &replica{Process: child, id: id}
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		p.Kill()
-		if r.t.Failed() {
+		if r.Failed() {
 			text := p.Log()
-			r.t.Logf("%s, end of its log:\n%s", id, text[max(0, len(text)-4000):])
+			r.Logf("%s, end of its log:\n%s", id, text[max(0, len(text)-4000):])
 		}
 	})
 	r.await(id+" serves", func() bool {
-		require.True(r.t, p.Runs(), "%s has ended: %s", id, p.Log())
+		require.True(r, p.Runs(), "%s has ended: %s", id, p.Log())
 		p.http, p.devices = p.Said("serving HTTP", "addr"), p.Said("listening for devices", "addr")
 		return p.http != "" && (program != "ingest" || p.devices != "")
 	})
@@ -143,26 +143,26 @@ func (r *rig) start(program string, settings ...string) *replica {
 
 // simulate plays something against the fleet, until the test ends.
 func (r *rig) simulate(program string, args ...string) *replica {
-	r.t.Helper()
+	r.Helper()
 	dir, err := programs()
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	child, err := process.Start(exec.Command(filepath.Join(dir, program), args...),
-		process.Options{Log: filepath.Join(r.t.TempDir(), "simulate.log"), OwnGroup: true})
-	require.NoError(r.t, err)
-	r.t.Cleanup(child.Kill)
+		process.Options{Log: filepath.Join(r.TempDir(), "simulate.log"), OwnGroup: true})
+	require.NoError(r, err)
+	r.Cleanup(child.Kill)
 	return &replica{Process: child}
 }
 
 // several starts so many replicas.
 func (r *rig) several(n int, program string, settings ...string) {
-	r.t.Helper()
+	r.Helper()
 	for range n {
 		r.start(program, settings...)
 	}
 }
 
 func (r *rig) scrape() {
-	r.t.Helper()
+	r.Helper()
 	if r.prom == nil {
 		return
 	}
@@ -172,12 +172,12 @@ func (r *rig) scrape() {
 			targets[job] = append(targets[job], p.http)
 		}
 	}
-	require.NoError(r.t, r.prom.Scrape(targets))
+	require.NoError(r, r.prom.Scrape(targets))
 }
 
 // leader is the replica of ingest that leads; nil: none does.
 func (r *rig) leader() *replica {
-	holder, _, _ := strings.Cut(r.rdb.Get(r.t.Context(), "janitor:leader").Val(), "/")
+	holder, _, _ := strings.Cut(r.rdb.Get(r.Context(), "janitor:leader").Val(), "/")
 	i := slices.IndexFunc(r.jobs["ingest"], func(p *replica) bool { return p.id == holder })
 	if i < 0 {
 		return nil
@@ -187,12 +187,12 @@ func (r *rig) leader() *replica {
 
 // devices are simulated trackers that connect to the replicas of ingest, until the test ends.
 func (r *rig) devices(c sim.Config) {
-	r.t.Helper()
+	r.Helper()
 	for _, p := range r.jobs["ingest"] {
 		c.Targets = append(c.Targets, p.devices)
 	}
 	fleet, err := sim.Simulate(c)
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	r.background(fleet.Run)
 }
 
@@ -204,23 +204,23 @@ func (r *rig) background(run func(context.Context)) {
 		defer close(ended)
 		run(ctx)
 	}()
-	r.t.Cleanup(func() {
+	r.Cleanup(func() {
 		cancel()
 		<-ended
 	})
 }
 
 func (r *rig) await(what string, holds func() bool) {
-	r.t.Helper()
+	r.Helper()
 	for until := time.Now().Add(patience); !holds(); {
-		require.True(r.t, time.Now().Before(until), "waited in vain: %s", what)
-		require.True(r.t, wait.For(r.t.Context(), poll))
+		require.True(r, time.Now().Before(until), "waited in vain: %s", what)
+		require.True(r, wait.For(r.Context(), poll))
 	}
 }
 
 // query asks Prometheus for the value now.
 func (r *rig) query(expr string) (model.Vector, error) {
-	value, _, _, err := r.prom.API.Query(r.t.Context(), expr, time.Now())
+	value, _, _, err := r.prom.API.Query(r.Context(), expr, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", expr, err)
 	}
@@ -234,16 +234,16 @@ func (r *rig) query(expr string) (model.Vector, error) {
 // is tells whether an expression has a value, and the value of each of its series is so much.
 func (r *rig) is(want float64, expr string) bool {
 	vector, err := r.query(expr)
-	require.NoError(r.t, err)
+	require.NoError(r, err)
 	other := func(s *model.Sample) bool { return float64(s.Value) != want }
 	return len(vector) > 0 && !slices.ContainsFunc(vector, other)
 }
 
 // alerts are the names of those that fire, or are about to.
 func (r *rig) alerts(firing bool) []string {
-	r.t.Helper()
-	all, err := r.prom.API.Alerts(r.t.Context())
-	require.NoError(r.t, err)
+	r.Helper()
+	all, err := r.prom.API.Alerts(r.Context())
+	require.NoError(r, err)
 	names := make(map[string]bool)
 	for _, a := range all.Alerts {
 		if a.State == v1.AlertStateFiring || !firing {

@@ -21,7 +21,7 @@ func chaosRows(t *testing.T) []string {
 			}
 		}
 	})
-	require.Greater(t, len(all), 150)
+	require.Greater(t, len(all), 100)
 	return all
 }
 

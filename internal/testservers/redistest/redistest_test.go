@@ -14,21 +14,42 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-func TestRestartKeepsPortFolderAndAppendOnlyFile(t *testing.T) {
+func TestTheLivesOfAServer(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--appendonly", "yes")
-	addr, pid := s.Addr(), s.PID()
-	c := s.Client()
-	require.NoError(t, c.Set(t.Context(), "k", "v", 0).Err())
+	var pid int
+	var dir string
+	t.Run("server", func(t *testing.T) {
+		ctx := t.Context()
+		s := redistest.Start(t, "--appendonly", "yes", "--maxmemory", "5mb", "--save", "77 1")
+		o := s.Options()
+		o.MaxRetries = -1
+		c := redis.NewClient(o)
+		defer c.Close()
+		require.Equal(t, map[string]string{"save": "77 1"}, c.ConfigGet(ctx, "save").Val(), "the caller's wins")
+		require.Equal(t, map[string]string{"maxmemory": "5242880"}, c.ConfigGet(ctx, "maxmemory").Val())
+		require.NoError(t, c.Set(ctx, "k", "v", 0).Err())
 
-	s.Restart()
+		s.Stop()
+		require.ErrorContains(t, c.WithTimeout(100*time.Millisecond).Ping(ctx).Err(), "timeout")
+		s.Cont()
+		require.NoError(t, s.Client().Ping(ctx).Err())
+		s.Stop()
+		addr, former := s.Addr(), s.PID()
+		s.Kill() // although it is stopped
+		require.ErrorIs(t, syscall.Kill(former, 0), syscall.ESRCH)
+		s.Kill() // nothing to end
 
-	require.Equal(t, addr, s.Addr())
-	require.NotEqual(t, pid, s.PID())
-	require.Equal(t, "v", s.Client().Get(t.Context(), "k").Val())
-	files, err := filepath.Glob(filepath.Join(s.Dir(), "appendonlydir", "*.aof"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
+		s.Restart()
+		require.Equal(t, addr, s.Addr())
+		require.NotEqual(t, former, s.PID())
+		require.Equal(t, "v", s.Client().Get(ctx, "k").Val())
+		files, err := filepath.Glob(filepath.Join(s.Dir(), "appendonlydir", "*.aof"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		pid, dir = s.PID(), s.Dir()
+	})
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it goes with its test")
+	require.NoDirExists(t, dir)
 }
 
 func TestByDefaultNothingIsPersisted(t *testing.T) {
@@ -37,51 +58,6 @@ func TestByDefaultNothingIsPersisted(t *testing.T) {
 	require.NoError(t, s.Client().Set(t.Context(), "k", "v", 0).Err())
 	s.Restart()
 	require.ErrorIs(t, s.Client().Get(t.Context(), "k").Err(), redis.Nil)
-}
-
-func TestTheCallersArgumentsWinOverTheDefaults(t *testing.T) {
-	t.Parallel()
-	c := redistest.Start(t, "--maxmemory", "5mb", "--save", "77 1").Client()
-	require.Equal(t, map[string]string{"save": "77 1"}, c.ConfigGet(t.Context(), "save").Val())
-	require.Equal(t, map[string]string{"maxmemory": "5242880"}, c.ConfigGet(t.Context(), "maxmemory").Val())
-}
-
-func TestAStoppedServerAnswersNothingUntilItGoesOn(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	o := s.Options()
-	o.MaxRetries = -1
-	c := redis.NewClient(o)
-	defer c.Close()
-	require.NoError(t, c.Ping(t.Context()).Err())
-
-	s.Stop()
-	require.ErrorContains(t, c.WithTimeout(100*time.Millisecond).Ping(t.Context()).Err(), "timeout")
-	s.Cont()
-	require.NoError(t, s.Client().Ping(t.Context()).Err())
-}
-
-func TestAKilledServerIsGoneAndAStoppedOneCanBeKilled(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	s.Stop()
-	s.Kill()
-	require.ErrorIs(t, syscall.Kill(s.PID(), 0), syscall.ESRCH)
-	s.Kill() // nothing to end
-	s.Restart()
-	require.NoError(t, s.Client().Ping(t.Context()).Err())
-}
-
-func TestServersGoWithTheirTest(t *testing.T) {
-	t.Parallel()
-	var pid int
-	var dir string
-	t.Run("server", func(t *testing.T) {
-		s := redistest.Start(t)
-		pid, dir = s.PID(), s.Dir()
-	})
-	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
-	require.NoDirExists(t, dir)
 }
 
 func TestTheSharedServerIsOneServer(t *testing.T) {
