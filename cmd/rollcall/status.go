@@ -50,7 +50,7 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	}
 	said := f.replicas(ctx)
 	return f.reply(w, whole(s, said...), s.Empty(), func() error {
-		if err := f.showStatus(r, w, s); err != nil || len(said) == 0 {
+		if err := f.showStatus(w, s); err != nil || len(said) == 0 {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -58,11 +58,11 @@ func (f *fleet) runStatus(ctx context.Context, r *inspect.Reader, w io.Writer) e
 	})
 }
 
-func (f *fleet) showStatus(r *inspect.Reader, w io.Writer, s inspect.Status) error {
+func (f *fleet) showStatus(w io.Writer, s inspect.Status) error {
 	if s.Empty() {
 		return line(w, "there is no fleet: this Redis (%s) has nothing under the prefix %q; look at REDIS_URL and --prefix, "+
 			"or start a replica; rollcall doctor says whether this Redis is fit for one", f.base.Redis,
-			r.Layout().Prefix)
+			f.layout().Prefix)
 	}
 	return showStatus(w, s)
 }

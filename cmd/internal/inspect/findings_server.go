@@ -148,7 +148,7 @@ func memory(p *patient) []Finding {
 	case share > 0.85 && p.server.evicts():
 		return wrong("Give it memory. "+setPolicy,
 			"%s, policy %s: Redis evicts keys for want of memory, heartbeats among them", text, p.server.Policy)
-	case share >= 1 || p.s.full():
+	case share >= 1 || p.s.isFull(p.server):
 		and := ""
 		if !p.s.Heard {
 			and = ", and so are ticks, so nothing is swept"

@@ -122,14 +122,14 @@ func (r *Reader) LogAfter(ctx context.Context, end string, f Filter) (records []
 	if err != nil {
 		return nil, end, err
 	}
-	now, parts := to.now(to.parts[0]), to.all
-	ends := slices.Repeat([]string{unreadEnd}, len(parts))
+	now := to.now(to.parts[0])
+	ends := slices.Repeat([]string{unreadEnd}, len(to.all))
 	if end != "" {
-		if ends = strings.Split(end, endOf); len(ends) != len(parts) {
-			return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(parts))
+		if ends = strings.Split(end, endOf); len(ends) != len(to.all) {
+			return nil, end, fmt.Errorf("inspect: the fleet had %d partitions, and now has %d", len(ends), len(to.all))
 		}
 	}
-	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) ([]Record, error) {
+	records, err = to.records(ctx, func(ctx context.Context, part *Reader) ([]Record, error) {
 		of, wanted := &ends[part.number], 0
 		after := strings.TrimPrefix(*of, unreadEnd)
 		all, err := part.read(ctx, after, now, logPage, func(rec Record) bool {
@@ -151,14 +151,22 @@ func (r *Reader) LogAfter(ctx context.Context, end string, f Filter) (records []
 		}
 		return slices.DeleteFunc(all, func(rec Record) bool { return !f.wants(rec) || end == "" && f.before(rec) }), nil
 	})
-	records = slices.Concat(found...)
-	if len(parts) > 1 {
-		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
-	}
 	if over := len(records) - f.Limit; end == "" && f.Limit > 0 && over > 0 {
 		records = records[over:]
 	}
 	return records, strings.Join(ends, endOf), cmp.Or(err, to.err())
+}
+
+// records are those of all parts that answer, the oldest first.
+func (f reached) records(
+	ctx context.Context, read func(ctx context.Context, part *Reader) ([]Record, error),
+) ([]Record, error) {
+	found, err := each(ctx, f.parts, read)
+	records := slices.Concat(found...)
+	if len(f.all) > 1 {
+		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
+	}
+	return records, err
 }
 
 // read returns the records after an id, or, without one, the newest, up to one that is enough; the

@@ -70,7 +70,7 @@ func TestALeaderWhoseTermHasNotBegunDoesNotLeadYet(t *testing.T) {
 		require.Equal(t, Wrong, d.level("leader"))
 		l.record(fmt.Sprintf("%d-0", term), "leader", "two", "term", "two/x")
 		require.True(t, led())
-		l.evicted(term, 1, 0, "seven", "owners", 1)
+		l.record(fmt.Sprintf("%d-1", term), "leader", "two", "owner", "seven", "sweep", "owners", "count", 1)
 		require.NoError(t, l.XTrimMaxLen(ctx, l.keys.Log(), 1).Err())
 		require.True(t, led(), "its beginning was trimmed")
 	})

@@ -91,31 +91,28 @@ func (r *Reader) parts(ctx context.Context) ([]*Reader, error) {
 	if r.single || !r.keys.OneSlot() {
 		return []*Reader{r}, nil
 	}
+	known := r.divided.Load()
 	n, err := r.count(ctx)
 	switch {
+	case err == nil:
+		is := n
+		if n = r.really(ctx, n); n == is {
+			is = 0
+		}
+		r.foreign.Store(int64(is))
 	case Refused(err):
 		n = 1
-	case err != nil:
-		if known := r.divided.Load(); known != nil {
-			return *known, nil
-		}
-		probed, ok := r.probe(ctx)
-		if !ok {
+	case known != nil:
+		return *known, nil
+	default:
+		if n = r.probe(ctx); n == 0 {
 			return nil, fmt.Errorf("inspect: %w", err)
 		}
-		n = probed
 	}
-	if err == nil {
-		foreign := n
-		if n = r.really(ctx, n); n == foreign {
-			foreign = 0
-		}
-		r.foreign.Store(int64(foreign))
-	}
-	if n == 1 {
+	switch {
+	case n == 1:
 		return []*Reader{r}, nil
-	}
-	if known := r.divided.Load(); known != nil && len(*known) == n {
+	case known != nil && len(*known) == n:
 		return *known, nil
 	}
 	parts := make([]*Reader, n)
@@ -400,11 +397,11 @@ func cause(err error) string {
 // ofScript is what Redis adds to the error of a script's command.
 var ofScript = regexp.MustCompile(`\.? script: [0-9a-f]{40}, on @user_script:\d+\.?`)
 
-// probe counts partitions by their keys, if the server with the number does not answer.
-func (r *Reader) probe(ctx context.Context) (int, bool) {
+// probe counts partitions by their keys, if the server with the number does not answer; 0: unknown.
+func (r *Reader) probe(ctx context.Context) int {
 	c, ok := r.client.(*redis.ClusterClient)
 	if !ok {
-		return 0, false
+		return 0
 	}
 	for n := 2; n <= guard.MostPartitions && ctx.Err() == nil; n *= 2 {
 		by := map[*redis.Client][]string{}
@@ -432,10 +429,10 @@ func (r *Reader) probe(ctx context.Context) (int, bool) {
 			})
 		}
 		if asking.Wait(); found.Load() {
-			return n, true
+			return n
 		}
 	}
-	return 0, false
+	return 0
 }
 
 // Partial reports whether an answer with this error is valid, but lacks partitions.

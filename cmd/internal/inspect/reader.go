@@ -34,9 +34,6 @@ func New(client redis.UniversalClient, layout guard.Layout) *Reader {
 	return &Reader{client: client, keys: layout}
 }
 
-// Layout returns the names of the keys.
-func (r *Reader) Layout() guard.Layout { return r.keys }
-
 // at is a client of the server with the fleet's keys, for commands without a key.
 func (r *Reader) at(ctx context.Context) (redis.UniversalClient, error) {
 	at, err := keyless.At(ctx, r.client, r.keys.Witness())

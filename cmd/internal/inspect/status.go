@@ -189,34 +189,29 @@ func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
 	return n == 0, nil
 }
 
-// begunEpoch returns 0 if the holder's term has not begun. Until the log has the term's first
-// record, the stored epoch may be the previous term's; if it was overwritten, only the log is
-// right. Without a log it is returned as it is stored.
+// begunEpoch returns 0 if the holder's term has not begun: a term begins with a record of the log. The
+// stored epoch, which may be the next term's, or overwritten, counts if there is no log at all.
 func (r *Reader) begunEpoch(
 	ctx context.Context, h lease.Holder, now time.Time,
 ) (epoch uint64, unlogged bool, err error) {
-	term, err := r.termOf(ctx, h.Epoch, now)
-	if err != nil || term == h.Token {
-		return h.Epoch, false, err
-	}
 	newest, err := r.page(ctx, 1, "XREVRANGE", "+", "-", now)
+	if err != nil || len(newest) == 0 {
+		return h.Epoch, true, err
+	}
+	epoch = epochOf(newest[0].ID)
+	first := strconv.FormatUint(epoch, 10) + "-0"
+	opened, err := r.page(ctx, 1, "XRANGE", first, first, now)
 	if err != nil {
 		return 0, false, err
 	}
-	if len(newest) == 0 {
-		return h.Epoch, true, nil
+	begun := len(opened) == 0 && newest[0].Leader == h.Instance // it was trimmed
+	if len(opened) > 0 {
+		begun = opened[0].Term == h.Token
 	}
-	epoch = epochOf(newest[0].ID)
-	if term == "" && h.Epoch > 0 && epoch >= h.Epoch {
-		return h.Epoch, false, nil // so old that its record was trimmed
+	if !begun {
+		epoch = 0
 	}
-	if term, err = r.termOf(ctx, epoch, now); err != nil || term == h.Token {
-		return epoch, false, err
-	}
-	if term == "" && newest[0].Leader == h.Instance { // it was trimmed, and the stored epoch is lost
-		return epoch, false, nil
-	}
-	return 0, false, nil
+	return epoch, false, nil
 }
 
 // report decides about a leader without a log: one that describes itself reports passes of its term.
@@ -233,15 +228,6 @@ func (l *Leader) report(about About, describes, present bool, now time.Time) {
 		}
 	}
 	l.LogLost, l.Since = l.Epoch > 0, began(l.Epoch, now)
-}
-
-func (r *Reader) termOf(ctx context.Context, epoch uint64, now time.Time) (string, error) {
-	id := strconv.FormatUint(epoch, 10) + "-0"
-	opened, err := r.page(ctx, 1, "XRANGE", id, id, now)
-	if err != nil || len(opened) == 0 {
-		return "", err
-	}
-	return opened[0].Term, nil
 }
 
 // countUpTo bounds the entries that Status reads to count owners without an index or roster entry.
@@ -374,11 +360,13 @@ func (s Server) full() bool { return s.MaxMemory > 0 && s.Memory >= s.MaxMemory 
 
 func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction" }
 
-// full also counts nearly full where ticks are refused: when INFO was read, a little less may have
+// full is of any server of the keys.
+func (s *Status) full() bool { return s.isFull(s.Redis) || slices.ContainsFunc(s.servers, s.isFull) }
+
+// isFull also counts nearly full where ticks are refused: when INFO was read, a little less may have
 // been used.
-func (s *Status) full() bool {
+func (s *Status) isFull(r Server) bool {
 	const nearly = 0.98
-	r := s.Redis
 	near := r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory)
 	return !r.evicts() && (r.full() || !s.Heard && near)
 }

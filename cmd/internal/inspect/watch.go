@@ -108,16 +108,21 @@ func (w *Watch) Timeline() []timeline.Event {
 const headsPage, logMost, logLeast = timeline.HeadsPage, 20 * headsPage, 2 * headsPage
 
 func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
-	found, err := each(ctx, to.parts, func(ctx context.Context, part *Reader) ([]Record, error) {
+	ends := slices.Clone(w.logs)
+	records, err := to.records(ctx, func(ctx context.Context, part *Reader) ([]Record, error) {
 		after, most := w.logs[part.number], logMost
 		if after == "" {
 			most = max(1, logMost*w.most/mostEvents/len(to.all))
 		}
 		n := 0
-		return part.read(ctx, after, now, headsPage, func(rec Record) bool {
+		records, err := part.read(ctx, after, now, headsPage, func(rec Record) bool {
 			n++
 			return n >= most || after == "" && n >= logLeast && now.Sub(rec.At) > w.back
 		})
+		if len(records) > 0 {
+			ends[part.number] = records[len(records)-1].ID
+		}
+		return records, err
 	})
 	if err != nil {
 		return err
@@ -129,15 +134,7 @@ func (w *Watch) readLogs(ctx context.Context, to reached, now time.Time) error {
 	if w.untold = err; err != nil && !Refused(err) && !wrongType(err) {
 		return err
 	}
-	for i, records := range found {
-		if k := to.parts[i].number; len(records) > 0 {
-			w.logs[k] = records[len(records)-1].ID
-		}
-	}
-	records := slices.Concat(found...)
-	if len(to.all) > 1 {
-		slices.SortStableFunc(records, func(a, b Record) int { return a.At.Compare(b.At) })
-	}
+	w.logs = ends
 	for _, rec := range records {
 		w.recorded(rec, now)
 	}
