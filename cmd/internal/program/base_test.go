@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/rollcall-redis/rollcall/cmd/internal/calltest"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/process"
@@ -36,34 +37,39 @@ func baseOf(args ...string) (*Base, error) {
 
 func TestASecretOnTheCommandLineIsWarnedOf(t *testing.T) {
 	t.Parallel()
-	for flag, exposed := range map[string]bool{
-		"--admin-token=0123456789abcdef": true, "--redis-url=redis://ann:secret@h:1": true,
-		"--redis-url=redis://h:1?master_name=m&password=secret": true, "--redis-url=redis://:secret@h:1": true,
-		"--redis-url=redis://ann@h:1": false, "--redis-url=embedded": false, "--instance-id=a": false,
-	} {
+	calltest.Tells(t, func(args ...string) (exposed int, said string) {
 		var b Base
 		c := &cli.Command{Name: "greet", Settings: b.Table()}
-		require.NoError(t, c.Load([]string{flag}, []string{"REDIS_URL=redis://ann:secret@h:1"}), flag)
+		require.NoError(t, c.Load(args, []string{"REDIS_URL=redis://ann:secret@h:1"}), args)
 		var log bytes.Buffer
 		run := Serving(c, &b, func(context.Context, *slog.Logger) error { return nil })
 		require.NoError(t, run(t.Context(), io.Discard, &log))
-		require.Equal(t, exposed, strings.Contains(log.String(), "on the command line"), flag)
 		require.NotContains(t, log.String(), "0123456789abcdef")
-	}
+		return strings.Count(log.String(), "on the command line"), log.String()
+	}, `
+		1 --admin-token=0123456789abcdef
+		1 --redis-url=redis://ann:secret@h:1
+		1 --redis-url=redis://h:1?master_name=m&password=secret
+		1 --redis-url=redis://:secret@h:1
+		0 --redis-url=redis://ann@h:1
+		0 --redis-url=embedded
+		0 --instance-id=a`)
 }
 
 func TestTokensThatCannotBeRightAreRefusedByName(t *testing.T) {
 	t.Parallel()
-	for wants, args := range map[string][]string{
-		"ADMIN_TOKEN and ADMIN_TOKEN_FILE: expected one of the two, got both":                       {"--admin-token=0123456789abcdef", "--admin-token-file=" + fileOf(t, "token", "0123456789abcdef")},
-		"--admin-token-file: expected the path of a file that can be used (at least 16 characters,": {"--admin-token-file=" + fileOf(t, "short", "geheim")},
-		"expected a token, or two lines of one each":                                                {"--admin-token-file=" + fileOf(t, "three", strings.Repeat("0123456789abcdef\n", 3))},
-	} {
+	calltest.Tells(t, func(args ...string) (int, string) {
 		_, err := baseOf(args...)
-		require.ErrorContains(t, err, wants)
+		var faults cli.Faults
+		require.ErrorAs(t, err, &faults)
 		require.NotContains(t, err.Error(), "geheim")
-		require.Len(t, err.(cli.Faults), 1, err) //nolint:errorlint // Load returns it as it is
-	}
+		return len(faults), err.Error()
+	}, `
+		1 --admin-token=0123456789abcdef --admin-token-file=$GOOD ~ ADMIN_TOKEN and ADMIN_TOKEN_FILE: expected one of the two
+		1 --admin-token-file=$SHORT ~ --admin-token-file: expected the path of .* can be used \(at least 16 characters,
+		1 --admin-token-file=$THREE ~ expected a token, or two lines of one each`,
+		"$GOOD", fileOf(t, "token", "0123456789abcdef"), "$SHORT", fileOf(t, "short", "geheim"),
+		"$THREE", fileOf(t, "three", strings.Repeat("0123456789abcdef\n", 3)))
 }
 
 func TestTheTokenIsReadAgainAndAShortOneIsRefused(t *testing.T) {
