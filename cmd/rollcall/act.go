@@ -42,21 +42,30 @@ func (f *fleet) checkActing(in *cli.Input) {
 	}
 }
 
-// post asks the replicas in turn until one does it: only the leader can do some things, and some
-// replicas may be away. If none does, it returns the last refusal, or otherwise the last error.
-func (f *fleet) post(ctx context.Context, path string, p url.Values, to any) error {
+// post asks the replicas in turn: only the leader can do some things, and some replicas may be
+// away. did is called after each that does it, and returns whether that is enough. If none does it,
+// the error is the last refusal, or otherwise the last one; if some do, that of one not reached.
+func (f *fleet) post(ctx context.Context, path string, p url.Values, to any, did func(base string) bool) error {
 	var refused, away error
+	some := false
 	for _, base := range f.http {
 		_, err := request(ctx, http.MethodPost, base+path+"?"+p.Encode(), string(f.base.AdminToken), to)
 		no, answered := errors.AsType[*refusal](err)
 		switch {
+		case err == nil && did(base):
+			return nil
+		case err == nil:
+			some = true
 		case answered && no.Status == http.StatusConflict:
 			refused = err
 		case !answered && unasked(err) && ctx.Err() == nil:
 			away = err
-		default: // done, or the outcome is unknown
+		default: // the outcome is unknown
 			return err
 		}
+	}
+	if some {
+		return away
 	}
 	return cmp.Or(refused, away)
 }
@@ -183,7 +192,7 @@ func resign() *cli.Command {
 		Run: func(ctx context.Context, stdout, _ io.Writer) error {
 			ctx, cancel := context.WithTimeout(ctx, actTimeout)
 			defer cancel()
-			if err := f.post(ctx, "/api/v1/resign", nil, &struct{}{}); err != nil {
+			if err := f.post(ctx, "/api/v1/resign", nil, &struct{}{}, func(string) bool { return true }); err != nil {
 				return err
 			}
 			return f.reply(stdout, map[string]any{"resigned": true}, false, func() error {

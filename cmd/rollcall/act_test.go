@@ -57,12 +57,12 @@ func TestWaitEndsWhenTheFleetIsAsAskedFor(t *testing.T) {
 			0 wait --converged ~ each of 0 entries(.*\n?)*evicted within the last hour: 1
 			`)
 		w.writes("two", time.Hour)
-		w.redis("SADD", w.keys.Roster(), "two")
-		w.redis("SADD", w.keys.Devices("two"), imei)
-		w.tells(`3 wait --converged --timeout=1s ~ 1 device of an index has no entry that names its owner`)
-		w.redis("SREM", w.keys.Roster(), "two")
-		w.redis("DEL", w.keys.Devices("two"), w.keys.Heartbeat("two"))
 		w.tells(`
+			0 redis SADD $ROSTER two
+			0 redis SADD $DEVICES:two $IMEI
+			3 wait --converged --timeout=1s ~ 1 device of an index has no entry that names its owner
+			0 redis SREM $ROSTER two
+			0 redis DEL $DEVICES:two $HEARTBEAT:two
 			3 wait --converged --at-least 1 --timeout=2s ~ 0 entries, 1 are expected; each of 0 entries names a living owner
 			2 wait --leader --at-least 1 ~ --at-least: expected --converged beside it
 			0 wait --gone dead --json ~ "done": true

@@ -45,32 +45,27 @@ func TestDoctorFindsWhatIsWrongWithAServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	w := serverOf(t, server.Options())
-	set := func(name, value string) { w.redis("CONFIG", "SET", name, value) }
-
-	w.requireFinding("persistence", inspect.Warning, "There is no persistence")
-	set("save", "3600 1")
-	w.requireFinding("persistence", inspect.OK, "snapshots")
-
-	w.requireFinding("policy", inspect.OK, "noeviction")
-	set("maxmemory-policy", "allkeys-lru")
-	w.requireFinding("policy", inspect.Warning, "allkeys-lru")
-	set("maxmemory", "2gb")
-	w.requireFinding("policy", inspect.Wrong, "CONFIG SET maxmemory-policy noeviction")
-	set("maxmemory-policy", "noeviction")
-	set("maxmemory", "1mb")
-	w.requireFinding("memory", inspect.Wrong, "registrations and telemetry are refused")
-	set("maxmemory", "0")
-
-	there := serverOf(t, &redis.Options{Addr: server.Addr(), DB: 3})
-	there.redis("HSET", w.keys.Registry(), imei, "x")
-	w.requireFinding("database", inspect.Wrong, "database 3 has keys of the same names")
-
-	w.redis("SET", w.keys.Registry(), "x")
-	w.requireFinding("types", inspect.Wrong, "connections:registry is a string but must be a hash")
-	w.redis("DEL", w.keys.Registry())
-
-	w.redis("REPLICAOF", "127.0.0.1", "1")
-	w.requireFinding("role", inspect.Wrong, "This Redis is a replica")
+	w.tells(`
+		0 doctor --all ~ ^warning +persistence +There is no persistence
+		0 doctor --all ~ ^ok +policy .*noeviction
+		0 redis CONFIG SET maxmemory-policy allkeys-lru
+		0 doctor ~ ^warning +policy .*allkeys-lru
+		0 redis CONFIG SET maxmemory 2gb
+		3 doctor ~ ^wrong +policy .*CONFIG SET maxmemory-policy noeviction
+		0 redis CONFIG SET maxmemory-policy noeviction
+		0 redis CONFIG SET maxmemory 1mb
+		3 doctor ~ ^wrong +memory .*registrations and telemetry are refused
+		0 redis CONFIG SET maxmemory 0
+		0 redis SET $REGISTRY x
+		3 doctor ~ ^wrong +types .*connections:registry is a string but must be a hash
+		0 redis DEL $REGISTRY`)
+	w.redis("CONFIG SET save", "3600 1")
+	serverOf(t, &redis.Options{Addr: server.Addr(), DB: 3}).redis("HSET", w.keys.Registry(), imei, "x")
+	w.tells(`
+		3 doctor --all ~ ^ok +persistence .*snapshots
+		3 doctor ~ ^wrong +database .*database 3 has keys of the same names
+		0 redis REPLICAOF 127.0.0.1 1
+		3 doctor ~ ^wrong +role .*This Redis is a replica`)
 }
 
 func TestDoctorFindsAClusterNode(t *testing.T) {
@@ -86,40 +81,38 @@ func TestDoctorFindsWhatIsWrongWithAFleet(t *testing.T) {
 	at, err := w.client.Time(t.Context()).Result()
 	require.NoError(t, err)
 	ms := func(d time.Duration) string { return fmt.Sprint(at.Add(d).UnixMilli()) }
-	witness := func(pairs ...any) { w.redis(append([]any{"HSET", w.keys.Witness()}, pairs...)...) }
-
 	w.writes("old", time.Minute, imei)
-	w.requireFinding("old_writers", inspect.Warning, "Plain writers, which live")
-	w.requireFinding("leader", inspect.Wrong, "Nobody leads")
-	w.requireFinding("witness", inspect.Wrong, "Nobody has listened to this Redis yet")
-
-	witness("since", ms(-time.Hour), "last", ms(0), "gap", "30000", "grace", "92000")
-	w.redis("SADD", w.keys.Roster(), "one")
-	w.redis("HSET", w.keys.Registry(), other, "one")
+	w.tells(`
+		3 doctor ~ ^warning +old_writers +Plain writers, which live
+		3 doctor ~ ^wrong +leader +Nobody leads
+		3 doctor ~ ^wrong +witness +Nobody has listened to this Redis yet
+		0 redis HSET $WITNESS since $AGO last $NOW gap 30000 grace 92000
+		0 redis SADD $ROSTER one
+		0 redis HSET $REGISTRY $OTHER one`, "$AGO", ms(-time.Hour), "$NOW", ms(0))
 	beat, err := w.client.Time(t.Context()).Result() // the TTL is told by the time since then
 	require.NoError(t, err)
-	w.redis("SET", w.keys.Heartbeat("one"), heartbeatAt(beat), "EX", 60)
-	w.requireFinding("settings", inspect.Wrong, "one (TTL 1m, fleet 1m30s)")
-	w.requireFinding("index", inspect.Warning, "the indexes of their live owners lack 1")
-	w.redis("SET", w.keys.Heartbeat("one"), heartbeatAt(at))
-	w.requireFinding("heartbeats", inspect.Wrong, "never expire: one")
-
-	w.redis("SET", w.keys.Lease(), "one/x")
-	w.requireFinding("lease", inspect.Warning, "never expires")
-	epoch := at.Add(time.Hour).UnixMicro()
-	w.redis("SET", "{janitor:leader}:epoch", epoch)
-	w.requireFinding("epoch", inspect.Warning, "ahead of the server's clock")
-	witness("last", ms(time.Hour))
-	w.requireFinding("witness", inspect.Wrong, "in the future")
-	witness("last", ms(-time.Hour))
-	w.requireFinding("witness", inspect.Wrong, "Nobody listens to Redis: the last tick was 1h ago")
-	witness("since", ms(0), "hold", ms(0), "reason", "settings")
-	w.requireFinding("hold", inspect.Warning, "(settings): replicas disagree")
-
+	w.tells(`
+		0 redis SET $HEARTBEAT:one $BEAT EX 60
+		3 doctor ~ ^wrong +settings .*one \(TTL 1m, fleet 1m30s\)
+		3 doctor ~ ^warning +index .*the indexes of their live owners lack 1
+		0 redis SET $HEARTBEAT:one $BEAT
+		3 doctor ~ ^wrong +heartbeats .*never expire: one
+		0 redis SET $LEASE one/x
+		3 doctor ~ ^warning +lease .*never expires
+		0 redis SET {janitor:leader}:epoch $EPOCH
+		3 doctor ~ ^warning +epoch .*ahead of the server's clock
+		0 redis HSET $WITNESS last $LATER
+		3 doctor ~ ^wrong +witness .*in the future
+		0 redis HSET $WITNESS last $AGO
+		3 doctor ~ ^wrong +witness .*Nobody listens to Redis: the last tick was 1h ago
+		0 redis HSET $WITNESS since $NOW hold $NOW reason settings
+		3 doctor ~ ^warning +hold .*\(settings\): replicas disagree`,
+		"$BEAT", heartbeatAt(beat), "$EPOCH", fmt.Sprint(at.Add(time.Hour).UnixMicro()), "$AGO", ms(-time.Hour),
+		"$NOW", ms(0), "$LATER", ms(time.Hour))
 	for n := range 22 {
 		w.redis("XADD", w.keys.Log(), fmt.Sprintf("7-%d", n+1), "imeis", strings.Repeat("x", 1<<20))
 	}
-	w.requireFinding("log", inspect.Warning, "more than the leader should leave")
+	w.tells(`3 doctor ~ ^warning +log .*more than the leader should leave`)
 }
 
 func TestVerifyCountsByOwnerWhatDoesNotFit(t *testing.T) {
@@ -128,8 +121,9 @@ func TestVerifyCountsByOwnerWhatDoesNotFit(t *testing.T) {
 		w := newWorld(t, rw)
 		w.writes("dead", 0, "1", "2", "3")
 		w.writes("one", time.Minute, "4", "5")
-		w.redis("SADD", w.keys.Devices("one"), "4", "3", "9")
-		w.redis("SADD", w.keys.Roster(), "one", "idle")
+		w.tells(`
+			0 redis SADD $DEVICES:one 4 3 9
+			0 redis SADD $ROSTER one idle`)
 		v := ask[inspect.Verification](w, "verify")
 		require.Equal(t, inspect.Verification{
 			Entries: 5, Dead: 3, NotIndexed: 4, NotEntries: 2,

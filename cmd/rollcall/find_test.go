@@ -11,7 +11,6 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
-	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 const (
@@ -55,7 +54,7 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 			`)
 		w.writes("dead", 0, other)
 		w.tells(`0 why $OTHER ~ ^kept: .*But nothing is swept: No replica has a heartbeat, so nobody leads`)
-		require.False(t, ask[inspect.Found](w, "find", other).Alive)
+		w.tells(`0 find $OTHER --json ~ "alive": false`)
 
 		one := w.replica("one")
 		until(t, "one listens and leads", func() bool {
@@ -63,18 +62,17 @@ func TestFindAndWhyOfADeviceFromItsRegistrationToItsOwnersDeath(t *testing.T) {
 			return s.Heard && s.Leader != nil
 		})
 		w.holds(one, imei)
-		found := ask[inspect.Found](w, "find", imei)
-		require.Equal(t, "one", found.Owner)
-		require.True(t, found.Alive)
-		require.False(t, found.Since.IsZero())
+		w.tells(`
+			0 find $IMEI --json ~ "owner": "one"
+			0 find $IMEI --json ~ "alive": true
+			0 find $IMEI --json ~ "since": "2
+			0 pause upgrade --who ann
+			0 why $OTHER --json ~ "verdict": "$WILLGO"
+			0 why $OTHER --json ~ "reason": "paused"
+			0 why $OTHER ~ will go once sweeping goes on, unless dead beats
+			0 resume`, "$WILLGO", string(inspect.WillGo))
 
-		require.NoError(t, one.jan.Pause(t.Context(), janitor.Pause{Who: "ann", Why: "upgrade"}))
-		why := ask[inspect.Why](w, "why", other)
-		require.Equal(t, inspect.WillGo, why.Verdict)
-		require.Equal(t, "paused", why.Hold.Reason)
-		require.Contains(t, why.Sentence, "will go once sweeping goes on, unless dead beats")
-		require.NoError(t, one.jan.Resume(t.Context()))
-
+		var why inspect.Why
 		until(t, "the entry of the dead is swept", func() bool {
 			why = ask[inspect.Why](w, "why", other)
 			require.Contains(t, []inspect.Verdict{inspect.WillGo, inspect.Evicted}, why.Verdict)

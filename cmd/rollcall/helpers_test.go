@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,8 +32,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable()                   // as cli.Main does
-	_ = flag.Set("test.parallel", "12") // tests wait for replicas, and hardly compute
+	logging.Disable()                  // as cli.Main does
+	_ = flag.Set("test.parallel", "8") // tests wait for replicas, and hardly compute
 	pgtest.Main(m)
 }
 
@@ -85,10 +86,13 @@ func (w *world) runPlainly(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), complaints.String()
 }
 
-// redis carries out a command: what something else wrote or set.
-func (w *world) redis(command ...any) {
+// redis carries out a command of words: what something else wrote or set.
+func (w *world) redis(command string, words ...any) {
 	w.t.Helper()
-	require.NoError(w.t, w.client.Do(w.t.Context(), command...).Err(), "%v", command)
+	for i, word := range strings.Fields(command) {
+		words = slices.Insert(words, i, any(word))
+	}
+	require.NoError(w.t, w.client.Do(w.t.Context(), words...).Err(), "%v", words)
 }
 
 // answer runs the tool with --json, and decodes its answer into to.

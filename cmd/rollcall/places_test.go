@@ -188,12 +188,13 @@ func TestEveryVerbOnARedisOfSomebodyElse(t *testing.T) {
 	redistest.Worlds(t, func(t *testing.T, rw redistest.World) {
 		t.Parallel()
 		w := newWorld(t, rw)
-		for _, of := range [][]any{
-			{"SET", w.keys.Registry(), "x"}, {"RPUSH", w.keys.Roster(), "x"}, {"HSET", w.keys.Lease(), "x", "y"},
-			{"SET", w.keys.Witness(), "x"}, {"SADD", w.keys.Log(), "x"}, {"SET", w.keys.Prefix + "orphan:passes", "x"},
-		} {
-			w.redis(of...)
-		}
+		w.tells(`
+			0 redis SET $REGISTRY x
+			0 redis RPUSH $ROSTER x
+			0 redis HSET $LEASE x y
+			0 redis SET $WITNESS x
+			0 redis SADD $LOG x
+			0 redis SET $PREFIXorphan:passes x`)
 		const wrong = "rollcall doctor names it.*WRONGTYPE"
 		w.answers(`
 			0 status ~ ^wrong +types +\S*connections:registry is a string but must be a hash

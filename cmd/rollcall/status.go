@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
+	"github.com/rollcall-redis/rollcall/janitor"
 )
 
 func status() *cli.Command {
@@ -168,17 +170,25 @@ func showSweeps(w io.Writer, s inspect.Status, width int) error {
 	if len(s.Passes) == 0 {
 		return nil
 	}
-	rows := [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "CONDEMNED", "EVICTED", "TOOK"}}
-	for _, p := range s.Passes {
+	fmt.Fprintln(w)
+	return showPasses(w, s.Passes, s.Now, width)
+}
+
+func showPasses(w io.Writer, passes []janitor.Report, now time.Time, width int) error {
+	rows := [][]string{{"SWEEP", "LAST PASS", "OUTCOME", "SCANNED", "CONDEMNED", "EVICTED", "KEPT", "TOOK"}}
+	for _, p := range passes {
 		outcome := join(cmp.Or(string(p.Outcome), "under way"), cmp.Or(p.Reason, p.Error))
 		if p.DryRun {
-			outcome = join(outcome, "only reports")
+			outcome = join(outcome, "dry run")
 		}
-		rows = append(rows, []string{p.Sweep, ago(p.Started, s.Now), outcome, strconv.Itoa(p.Scanned),
-			strconv.Itoa(p.Condemned), strconv.Itoa(p.Evicted), strconv.FormatFloat(p.Seconds, 'f', 3, 64) +
-				"s"})
+		var kept []string
+		for _, reason := range slices.Sorted(maps.Keys(p.Spared)) {
+			kept = append(kept, fmt.Sprintf("%s %d", reason, p.Spared[reason]))
+		}
+		rows = append(rows, []string{p.Sweep, ago(p.Started, now), outcome, strconv.Itoa(p.Scanned),
+			strconv.Itoa(p.Condemned), strconv.Itoa(p.Evicted), or(strings.Join(kept, ", ")),
+			strconv.FormatFloat(p.Seconds, 'f', 3, 64) + "s"})
 	}
-	fmt.Fprintln(w)
 	return cli.Columns(w, fitting(rows, width, 3)...)
 }
 

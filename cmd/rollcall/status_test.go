@@ -136,9 +136,10 @@ func TestWhoDiffersIsWhoDiffersFromMost(t *testing.T) {
 func TestStatusSaysThatTheLeaderIsSilent(t *testing.T) {
 	t.Parallel()
 	w := shared(t)
-	w.redis("SADD", w.keys.Roster(), "dead")
-	w.redis("SET", w.keys.Lease(), "dead/x", "EX", 9)
-	w.tells(`0 status ~ ^sweeping +not now: Nobody leads: dead holds the lease for \S+ more but is no living instance`)
+	w.tells(`
+		0 redis SADD $ROSTER dead
+		0 redis SET $LEASE dead/x EX 9
+		0 status ~ ^sweeping +not now: Nobody leads: dead holds the lease for \S+ more but is no living instance`)
 }
 
 func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) {
@@ -147,8 +148,9 @@ func TestOneThatDoesNotAnswerAndAKeyOfSomebodyElseHideNothingElse(t *testing.T) 
 		w := newWorld(t, rw)
 		w.writes("one", time.Minute, imei)
 		w.redis("HSET", w.keys.Registry(), other, "")
-		w.redis("SET", w.keys.Devices("one"), "text")
-		w.redis("SADD", w.keys.Roster(), "one")
+		w.tells(`
+			0 redis SET $DEVICES:one text
+			0 redis SADD $ROSTER one`)
 		w.redis("HSET", w.keys.Witness(), "since", time.Now().UnixMilli(), "grace", 60_000, "reason", "of another version")
 
 		var s struct {

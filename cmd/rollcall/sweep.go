@@ -3,15 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
@@ -71,31 +69,15 @@ several partitions each leader that is named sweeps its own.
 // sweep asks the leader, or with several partitions each leader that was given, one after the
 // other. An error beside reports comes from a replica that was not reached or did not do it.
 func (f *fleet) sweep(ctx context.Context, q url.Values) (all []janitor.Report, err error) {
-	var away error
-	for _, base := range f.http {
-		var answer struct {
-			Reports []janitor.Report `json:"reports"`
-		}
-		one := fleet{base: f.base, http: []string{base}}
-		err = one.post(ctx, "/api/v1/sweep", q, &answer)
-		no, answered := errors.AsType[*refusal](err)
-		switch {
-		case answered && no.Status == http.StatusConflict: // it leads nothing
-		case err != nil && !answered && unasked(err) && ctx.Err() == nil:
-			away = err
-		case err != nil:
-			return partition.Sum(all), err
-		default:
-			all = append(all, answer.Reports...)
-			if alone(ctx, base) {
-				return partition.Sum(all), nil
-			}
-		}
+	var answer struct {
+		Reports []janitor.Report `json:"reports"`
 	}
-	if len(all) == 0 {
-		return nil, cmp.Or(err, away)
-	}
-	return partition.Sum(all), away
+	err = f.post(ctx, "/api/v1/sweep", q, &answer, func(base string) bool {
+		all = append(all, answer.Reports...)
+		answer.Reports = nil
+		return alone(ctx, base)
+	})
+	return partition.Sum(all), err
 }
 
 // alone reports whether a leader leads the whole registry, which then is not divided. On an error
@@ -128,20 +110,7 @@ func (f *fleet) showReports(w io.Writer, reports []janitor.Report) (err error) {
 	if f.json {
 		err = writeJSON(w, map[string]any{"reports": reports})
 	} else {
-		rows := [][]string{{"SWEEP", "OUTCOME", "SCANNED", "CONDEMNED", "EVICTED", "KEPT", "TOOK"}}
-		for _, r := range reports {
-			outcome := join(string(r.Outcome), cmp.Or(r.Reason, r.Error))
-			if r.DryRun {
-				outcome = join(outcome, "dry run")
-			}
-			var kept []string
-			for _, reason := range slices.Sorted(maps.Keys(r.Spared)) {
-				kept = append(kept, fmt.Sprintf("%s %d", reason, r.Spared[reason]))
-			}
-			rows = append(rows, []string{r.Sweep, outcome, strconv.Itoa(r.Scanned), strconv.Itoa(r.Condemned),
-				strconv.Itoa(r.Evicted), or(strings.Join(kept, ", ")), strconv.FormatFloat(r.Seconds, 'f', 3, 64) + "s"})
-		}
-		err = cli.Columns(w, rows...)
+		err = showPasses(w, reports, time.Now(), widthOf(w))
 	}
 	failed := slices.IndexFunc(reports, func(r janitor.Report) bool { return r.Outcome == janitor.Failed })
 	if err == nil && failed >= 0 {

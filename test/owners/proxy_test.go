@@ -21,7 +21,7 @@ import (
 // cut ends all connections. Until mend is called there are no others.
 func cut(p *proxy.Proxy) (mend func()) {
 	refuses := p.Refuse()
-	p.Cut()
+	p.Reset()
 	return refuses.End
 }
 
