@@ -82,7 +82,7 @@ func under(like fault, holds func(w *environment, v *judge.Verdict)) func(w *env
 // matrix is every row, by number.
 func matrix() (rows []row) {
 	for _, group := range [][]row{plainRows, leaderRows, failoverRows, ownerRows, movesRows, redisRows,
-		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows,
+		networkRows, crowdRows, guardRows, livesRows, commandRows, witnessRows, waveRows,
 		parkedRows, rollingRows, procedureRows, turnedAwayRows} {
 		rows = append(rows, group...)
 	}

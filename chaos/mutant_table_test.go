@@ -102,6 +102,11 @@ var mutants = harness.Mutants{Program: "ingest", Given: harness.GivenIngest, Rej
 	rejected("C2 C4", "ConnectionsRefused", "RefusedNotDoubted",
 		"silence proves death while the server turns clients away",
 		notDoubted),
+	rejected("C4", "AllHoldersCutOffBesideIdleReplicas", "IdleCounted",
+		"replicas that hold nothing count among those that are not off",
+		edits{in(doubtGo, "(y.State == Idle || y.State == Bye)", "(y.State == Bye)")},
+		// who came later proves nothing, as what is idle does at each beat
+		in(doubtGo, "case y.Born >= heard && !silent && other != id:", "case false:")),
 	rejected("C4", "RedisStopped", "NoHoldForGaps",
 		"the witness does not mind that nobody listened",
 		edits{in(witnessLua, " or last > now or now - last > tonumber(gap) then", " or last > now then")}, noSelfCheck...),

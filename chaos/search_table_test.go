@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"slices"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
@@ -44,21 +43,18 @@ var searchMutants = harness.Mutants{All: searched(
 		Edits: edits{in("internal/guard/former.lua", "if last and last < tonumber(newest) then", "if false then")},
 	},
 	harness.Mutant{
-		Name:    "EverybodyRanked",
-		What:    "replicas that embed the registry alone are ranked among those that contend",
-		Edits:   edits{in(seatsGo, "s.client.SScan(ctx, of.Contenders(), ", "s.client.SScan(ctx, of.Roster(), ")},
-		Without: slices.Concat(edits{in(seatsGo, "yield += s.ttl / 2", "yield += time.Hour")}, edits{in(electorGo, "min(c.Yield(), c.TTL*2/3)", "c.Yield()")}),
+		Name: "EverybodyRanked",
+		What: "replicas that embed the registry alone are ranked among those that contend",
+		Edits: edits{ // and low ranks yield for no longer than half a TTL, at most two thirds of one
+			in(seatsGo, "s.client.SScan(ctx, of.Contenders(), ", "s.client.SScan(ctx, of.Roster(), "),
+			in(seatsGo, "yield += s.ttl / 2", "yield += time.Hour"),
+			in(electorGo, "min(c.Yield(), c.TTL*2/3)", "c.Yield()"),
+		},
 	},
 	harness.Mutant{
 		Name:  "MostNotDoubted",
 		What:  "nobody asks whether most were off at the same time",
 		Edits: edits{in(doubtGo, "\tcase quiet < r.Grace() && most:\n\t\treturn Most\n", "")},
-	},
-	harness.Mutant{
-		Name:    "IdleCounted",
-		What:    "replicas that hold nothing count among those that are not off",
-		Edits:   edits{in(doubtGo, "(y.State == Idle || y.State == Bye)", "(y.State == Bye)")},
-		Without: edits{in(doubtGo, "case y.Born >= heard && !silent && other != id:", "case false:")},
 	},
 	harness.Mutant{
 		Name:  "OverdueNotCounted",

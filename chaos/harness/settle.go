@@ -38,6 +38,14 @@ func (w *Environment) Settle() {
 	require.Zero(w, nowhere.Load(), "devices that could not come back: the truth would be without them")
 }
 
+// Claimed records a device of one of the scenario's own registries.
+func (w *Environment) Claimed(imei, instance string) {
+	w.claims[imei] = instance
+	w.Fleet.mu.Lock()
+	defer w.Fleet.mu.Unlock()
+	w.Fleet.sockets = append(w.Fleet.sockets, judge.Socket{IMEI: imei, Instance: instance, Live: time.Now()})
+}
+
 // Truth maps each device to its instance.
 func (w *Environment) Truth() map[string]string {
 	live := w.Fleet.Live()
