@@ -1,7 +1,6 @@
 package chaos
 
 import (
-
 	"github.com/rollcall-redis/rollcall/chaos/harness"
 )
 
