@@ -19,10 +19,23 @@ import (
 // check asks doctor for one check.
 func (l *logged) check(name string) Finding {
 	l.t.Helper()
-	d := l.doctor()
-	i := slices.IndexFunc(d.Checks, func(c Finding) bool { return c.Name == name })
-	require.GreaterOrEqual(l.t, i, 0, "%s: %v", name, d.Checks)
-	return d.Checks[i]
+	return finding(l.t, l.doctor().Checks, name)
+}
+
+// finding returns the worst of this name.
+func finding(t *testing.T, all []Finding, name string) Finding {
+	t.Helper()
+	i := slices.IndexFunc(all, func(f Finding) bool { return f.Name == name })
+	require.GreaterOrEqual(t, i, 0, "%s: %v", name, all)
+	return all[i]
+}
+
+// ticks has somebody listen to Redis.
+func (l *logged) ticks(keys guard.Layout) {
+	l.t.Helper()
+	_, err := guard.New(l.Client, l.Client, keys, guard.Timing{Interval: 20 * time.Second, TTL: time.Minute},
+		"one").Tick(l.t.Context())
+	require.NoError(l.t, err)
 }
 
 // leads makes one lead, live and describe itself with these passes.
@@ -40,9 +53,7 @@ func (l *logged) leads(passes ...janitor.Report) {
 	text, err := json.Marshal(About{Boot: boot, Program: "ingest", Passes: passes})
 	require.NoError(l.t, err)
 	require.NoError(l.t, l.Set(ctx, l.keys.About("one"), text, 0).Err())
-	_, err = guard.New(l.Client, l.Client, l.keys, guard.Timing{Interval: 20 * time.Second, TTL: time.Minute},
-		"one").Tick(ctx)
-	require.NoError(l.t, err)
+	l.ticks(l.keys)
 }
 
 func own(t *testing.T, args ...string) *logged {
@@ -202,16 +213,13 @@ func TestANumberOfPartitionsBesideAnUndividedFleetIsNamed(t *testing.T) {
 
 func TestTheWitnessOfAFormerFleetIsNoEvidenceOfPartitions(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	ctx, client, layout := t.Context(), server.Client(), guard.Layout{Prefix: "{rollcall}:"}
-	former := layout.Partition(0, 4)
-	_, err := guard.New(client, client, former, guard.Timing{Interval: 20 * time.Second, TTL: time.Minute}, "one").Tick(ctx)
-	require.NoError(t, err)
-	longAgo := time.Now().Add(-time.Hour).UnixMilli()
-	require.NoError(t, client.HSet(ctx, former.Witness(), "since", longAgo, "last", longAgo).Err())
-	require.NoError(t, client.Set(ctx, layout.Partitions(), 8, 0).Err())
-	s, err := New(client, layout).Status(ctx)
-	require.NoError(t, err)
+	l := setup(t, redistest.World{Client: redistest.Start(t).Client(), Prefix: "{rollcall}:"})
+	former := l.keys.Partition(0, 4)
+	l.ticks(former)
+	longAgo := l.now.Add(-time.Hour).UnixMilli()
+	require.NoError(t, l.HSet(t.Context(), former.Witness(), "since", longAgo, "last", longAgo).Err())
+	require.NoError(t, l.Set(t.Context(), l.keys.Partitions(), 8, 0).Err())
+	s := l.status()
 	require.Equal(t, 8, s.Partitions.Count)
 	require.Nil(t, s.overwritten)
 }
@@ -227,32 +235,23 @@ func TestAnEpochThatWasDeletedIsNotCalledFine(t *testing.T) {
 
 func TestANumberOfPartitionsThatSomebodyOverwroteHidesNoFleet(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	ctx, client, layout := t.Context(), server.Client(), guard.Layout{Prefix: "{rollcall}:"}
+	l := setup(t, redistest.World{Client: redistest.Start(t).Client(), Prefix: "{rollcall}:"})
 	for k := range 4 {
-		_, err := guard.New(client, client, layout.Partition(k, 4),
-			guard.Timing{Interval: 20 * time.Second, TTL: time.Minute}, "one").Tick(ctx)
-		require.NoError(t, err)
+		l.ticks(l.keys.Partition(k, 4))
 	}
-	r := New(client, layout)
 	for _, is := range []string{"8", "4", "2", "4", "1 or missing", "4"} {
-		require.NoError(t, client.Set(ctx, layout.Partitions(), is[:1], 0).Err())
-		s, err := r.Status(ctx)
-		require.NoError(t, err)
+		require.NoError(t, l.Set(t.Context(), l.keys.Partitions(), is[:1], 0).Err())
+		s := l.status()
 		require.Equal(t, 4, s.Partitions.Count)
 		if is == "4" {
 			require.NotContains(t, names(s), "partitions")
 			continue
 		}
-		i := slices.IndexFunc(s.Findings(), func(p Finding) bool { return p.Name == "partitions" })
-		require.GreaterOrEqual(t, i, 0)
-		require.Contains(t, s.Findings()[i].Sentence, "{rollcall}:partitions is "+is+", but the fleet has 4")
-		require.Equal(t, "redis-cli SET '{rollcall}:partitions' 4.", s.Findings()[i].Do)
-		d, err := r.Doctor(ctx, 0)
-		require.NoError(t, err)
-		require.True(t, slices.ContainsFunc(d.Checks, func(c Finding) bool {
-			return c.Name == "partitions" && c.Level == Wrong && c.Text() == s.Findings()[i].Text()
-		}))
+		shown := finding(t, s.Findings(), "partitions")
+		require.Contains(t, shown.Sentence, "{rollcall}:partitions is "+is+", but the fleet has 4")
+		require.Equal(t, "redis-cli SET '{rollcall}:partitions' 4.", shown.Do)
+		require.Equal(t, Wrong, shown.Level)
+		require.Equal(t, shown, l.check("partitions"))
 	}
 }
 

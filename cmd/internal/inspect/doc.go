@@ -5,7 +5,7 @@
 //
 //	r := inspect.New(client, guard.Layout{})
 //	status, err := r.Status(ctx)
-//	why, err := r.Why(ctx, "356307042441013")
+//	why, err := r.Why(ctx, status, "356307042441013")
 //
 // All times are the server's. Unreadable data is an error, and missing data is left empty; neither
 // is guessed.

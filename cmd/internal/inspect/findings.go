@@ -213,11 +213,7 @@ func (r rule) ask(patients []*patient) []Finding {
 	}
 	p := pool.New().WithMaxGoroutines(atOnce)
 	for i := range patients {
-		if r.asks {
-			p.Go(func() { look(i) })
-		} else {
-			look(i)
-		}
+		p.Go(func() { look(i) })
 	}
 	p.Wait()
 	if len(patients) == 1 {

@@ -170,9 +170,10 @@ func passes(p *patient) (all []Finding) {
 				one(unswept(r), "entry", "entries"), r.Sweep).stops = true
 		case r.Outcome != janitor.Held || ofFleet || r.Reason == "paused" || r.Reason == "pause_unknown":
 		case r.Reason == "mass_failure":
-			say(r, "runbook.md#cleanupabouttotakemost", "If that is wrong, now: rollcall pause 'the rule is wrong', then mend it. "+
-				"Without a bin nothing brings back what it takes.",
-				"The rule %s condemns more than half of its %d candidates: they go once its hold is over", r.Sweep, r.Scanned)
+			say(r, "runbook.md#cleanupabouttotakemost", "If that is wrong, now: rollcall pause 'the rule is wrong', "+
+				"then mend it. Without a bin nothing brings back what it takes.",
+				"The rule %s condemns more than half of its %d candidates: they go once its hold is over", r.Sweep,
+				r.Scanned)
 		case r.Reason == "listening":
 			all = append(all, fine("The rule %s does not judge yet: %s.", r.Sweep, text)...)
 			all[len(all)-1].Name = r.Sweep

@@ -30,7 +30,8 @@ func refusedWrites(p *patient) []Finding {
 
 func damage(p *patient) (all []Finding) {
 	for _, d := range p.g.damaged {
-		all = append(all, found(d.level, d.Key, "Find what wrote it, or use a prefix. If it stays: redis-cli DEL '"+d.Key+"'.",
+		all = append(all, found(d.level, d.Key,
+			"Find what wrote it, or use a prefix. If it stays: redis-cli DEL '"+d.Key+"'.",
 			"%s is a %s but must be a %s: %s", d.Key, d.Is, d.Must, d.follows))
 	}
 	if len(all) == 0 {
@@ -363,7 +364,8 @@ func doubted(p *patient) (all []Finding) {
 			}
 		}
 		if len(ids) > 0 {
-			f := found(Warning, reason, "Check whether they are alive. If so, they heal once Redis takes their heartbeats.",
+			f := found(Warning, reason,
+				"Check whether they are alive. If so, they heal once Redis takes their heartbeats.",
 				"%s silent %s; entries are kept for %s more at most", list(ids, "is", "are"), doubtMeaning[reason],
 				Short(until.Sub(p.s.Now)))
 			f.Runbook = "runbook.md#" + reason
@@ -386,6 +388,7 @@ func oldWriters(p *patient) []Finding {
 	if len(old) == 0 {
 		return fine("none")
 	}
-	return quietly(warning("Use an owner of docs/protocol.md.", "Plain writers, which live but have no boot token, or are "+
-		"not on the roster: %s; they do not restore entries that Redis loses, and only the full scan sweeps them", few(old)))
+	return quietly(warning("Use an owner of docs/protocol.md.", "Plain writers, which live but have no boot token, or "+
+		"are not on the roster: %s; they do not restore entries that Redis loses, and only the full scan sweeps them",
+		few(old)))
 }

@@ -374,9 +374,11 @@ func divided(p *patient) []Finding {
 		return nil
 	case of.Most > largest:
 		return warning("Use more partitions at the next opportunity (REGISTRY_PARTITIONS).",
-			"Partition %d has %d entries: with more than %d, moving its slot blocks the server for long", of.Largest, of.Most, largest)
+			"Partition %d has %d entries: with more than %d, moving its slot blocks the server for long", of.Largest,
+			of.Most, largest)
 	default:
-		return fine("%d, as %s says; the largest has %s", of.Count, p.fleet.keys.Partitions(), one(of.Most, "entry", "entries"))
+		return fine("%d, as %s says; the largest has %s", of.Count, p.fleet.keys.Partitions(),
+			one(of.Most, "entry", "entries"))
 	}
 }
 

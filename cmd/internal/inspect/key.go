@@ -29,8 +29,8 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.
 	}
 	if len(w.Marks) > 0 {
 		m := w.Marks[0]
-		w.Verdict, w.Sentence, err = marked(m, passes[m.Rule], stopped, now)
-		return true, err
+		w.Verdict, w.Sentence = marked(m, passes[m.Rule], stopped, now)
+		return true, nil
 	}
 	if w.Sentence, err = r.mirrored(ctx, w.ID, now); err != nil || w.Sentence != "" {
 		w.Verdict = Kept
@@ -85,19 +85,19 @@ func binned(b *orphan.Binned, now time.Time) string {
 		b.Until.UTC().Format("2006-01-02 15:04:05Z"), Short(b.Until.Sub(now)), b.ID)
 }
 
-func marked(m orphan.Mark, last janitor.Report, stopped *Finding, now time.Time) (Verdict, string, error) {
+func marked(m orphan.Mark, last janitor.Report, stopped *Finding, now time.Time) (Verdict, string) {
 	found := fmt.Sprintf("the rule %s has found it an orphan for %s", m.Rule, Short(now.Sub(m.Since)))
 	const unless = "unless it changes, or shows a sign of life (cleanup why KEY)"
 	switch {
 	case m.Reports:
-		return Kept, fmt.Sprintf("kept: %s, and only reports: it does not say delete: true", found), nil
+		return Kept, fmt.Sprintf("kept: %s, and only reports: it does not say delete: true", found)
 	case stopped != nil:
 		return stopped.fate(found, unless)
 	case last.Outcome == janitor.Held:
 		return Kept, fmt.Sprintf("kept while the rule is held (%s; docs/runbook.md#why-a-rule-is-held): %s",
-			join(last.Reason, last.Error), found), nil
+			join(last.Reason, last.Error), found)
 	}
-	return WillGo, fmt.Sprintf("will go when the rule's grace is over, %s: %s", unless, found), nil
+	return WillGo, fmt.Sprintf("will go when the rule's grace is over, %s: %s", unless, found)
 }
 
 func join(a, b string) string {

@@ -25,28 +25,17 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		l.happened(timeline.Event{Kind: death, Instance: "of-old", At: at(30 * time.Minute)})
 		l.happened(timeline.Event{Kind: death, Instance: "seven", At: at(5 * time.Minute)})
 		l.happened(timeline.Event{Kind: left, Instance: "in-order", At: at(5 * time.Minute)})
-		status := func() Status {
-			s := l.status()
-			return s
-		}
-		s := status()
+		s := l.status()
 		require.Len(t, s.Losses, 1)
 		lost := s.Losses[0]
 		require.WithinDuration(t, at(5*time.Minute), lost.At, time.Second)
 		require.Equal(t, loss{Instance: "seven", At: lost.At, Silent: true, Evicted: 180, dead: true}, lost)
-		says := func() string {
-			for _, f := range s.Findings() {
-				if f.Name == "losses" {
-					return f.Sentence
-				}
-			}
-			return ""
-		}
+		says := func() string { return finding(t, s.Findings(), "losses").Sentence }
 		require.Regexp(t, `^seven fell silent \S+ ago, without a goodbye; 180 of its entries were evicted\.$`, says())
 
 		l.happened(timeline.Event{Kind: alive, Instance: "seven", At: at(3 * time.Minute)})
 		l.evicted(term, 6, time.Minute, "older-writer", "registry", 1)
-		s = status()
+		s = l.status()
 		require.Len(t, s.Losses, 2)
 		require.Equal(t, loss{Instance: "older-writer", At: s.Losses[0].At, Evicted: 1}, s.Losses[0])
 		require.True(t, s.Losses[1].Back)
@@ -57,7 +46,7 @@ func TestWhatWasLostLatelyIsAProblemForSomeMinutes(t *testing.T) {
 		// new one.
 		l.happened(timeline.Event{Kind: left, Instance: "seven", At: at(2 * time.Minute)})
 		l.happened(timeline.Event{Kind: death, Instance: "older-writer", At: at(30 * time.Second)})
-		s = status()
+		s = l.status()
 		require.Len(t, s.Losses, 3)
 		require.Equal(t, "older-writer", s.Losses[0].Instance)
 		require.Zero(t, s.Losses[0].Evicted)

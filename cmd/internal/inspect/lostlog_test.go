@@ -44,8 +44,8 @@ func TestALostLogHidesNoLeader(t *testing.T) {
 			require.Equal(t, yes, slices.Contains(names(s), "log"), why)
 			require.Equal(t, !yes, slices.Contains(names(s), "leader"), why)
 			d := l.doctor()
-			require.Equal(t, yes, d.level("leader") == OK, why)
-			require.Equal(t, yes, d.level("log") == Warning, why)
+			require.Equal(t, yes, finding(t, d.Checks, "leader").Level == OK, why)
+			require.Equal(t, yes, finding(t, d.Checks, "log").Level == Warning, why)
 		}
 		leads(true, term, "it lives, and describes itself nowhere")
 		describes()
@@ -62,14 +62,4 @@ func TestALostLogHidesNoLeader(t *testing.T) {
 		require.False(t, s.Leader.LogLost, "an eviction began a new log")
 		require.Zero(t, s.Leader.Epoch, "the record is of another leader")
 	})
-}
-
-// level returns the severity of a check; "": there is none of this name.
-func (d Diagnosis) level(name string) (worst Level) {
-	for _, c := range d.Checks {
-		if c.Name == name && (worst == "" || c.Level != OK) {
-			worst = c.Level
-		}
-	}
-	return worst
 }

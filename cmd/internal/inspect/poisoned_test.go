@@ -40,8 +40,7 @@ func TestKeysOfAnotherTypeAreNamedAndHideNothingElse(t *testing.T) {
 			require.Equal(t, Wrong, s.Findings()[0].Level)
 			require.Equal(t, "(a key of another type)", s.Leader.Instance)
 		}
-		d := l.doctor()
-		require.Equal(t, Wrong, d.level("types:"+l.keys.Lease()))
+		require.Equal(t, Wrong, l.check("types:"+l.keys.Lease()).Level)
 	})
 }
 

@@ -124,7 +124,8 @@ func (r *Reader) Rights(ctx context.Context, programs ...string) (user string, l
 		return "", nil, err
 	}
 	user = or(r.user(), "default")
-	may := func(command ...any) (bool, error) { // a refused ACL counts as a refusal, and silence is doubted while Redis refuses
+	// A refused ACL counts as a refusal, and silence is doubted while Redis refuses.
+	may := func(command ...any) (bool, error) {
 		said, err := at.EvalRO(ctx, mayScript, nil, command...).Int()
 		if err == nil && said < 0 {
 			err = errNoUsers

@@ -167,12 +167,13 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	if err != nil || !held {
 		return nil, err
 	}
-	l := &Leader{Instance: h.Instance, Epoch: h.Epoch}
+	beats, err := r.client.Exists(ctx, r.keys.Heartbeat(h.Instance)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("inspect: heartbeat of the leader: %w", err)
+	}
+	l := &Leader{Instance: h.Instance, silent: beats == 0}
 	if h.TTL >= 0 {
 		l.ExpiresIn = span(h.TTL)
-	}
-	if l.silent, err = r.isSilent(ctx, h.Instance); err != nil {
-		return nil, err
 	}
 	if l.Epoch, l.unlogged, err = r.begunEpoch(ctx, h, now); err != nil {
 		return nil, err
@@ -181,16 +182,8 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 	return l, nil
 }
 
-func (r *Reader) isSilent(ctx context.Context, id string) (bool, error) {
-	n, err := r.client.Exists(ctx, r.keys.Heartbeat(id)).Result()
-	if err != nil {
-		return false, fmt.Errorf("inspect: heartbeat of the leader: %w", err)
-	}
-	return n == 0, nil
-}
-
-// begunEpoch returns 0 if the holder's term has not begun: a term begins with a record of the log. The
-// stored epoch, which may be the next term's, or overwritten, counts if there is no log at all.
+// begunEpoch returns 0 if the holder's term has not begun: a term begins with a record of the log.
+// The stored epoch, which may be the next term's, or overwritten, counts if there is no log at all.
 func (r *Reader) begunEpoch(
 	ctx context.Context, h lease.Holder, now time.Time,
 ) (epoch uint64, unlogged bool, err error) {
@@ -214,9 +207,9 @@ func (r *Reader) begunEpoch(
 	return epoch, false, nil
 }
 
-// report decides about a leader without a log: one that describes itself reports passes of its term.
-// Of others, a drawn epoch and a heartbeat count: the log is empty only until a first term has begun,
-// within milliseconds.
+// report decides about a leader without a log: one that describes itself reports passes of its
+// term. Of others, a drawn epoch and a heartbeat count: the log is empty only until a first term
+// has begun, within milliseconds.
 func (l *Leader) report(about About, describes, present bool, now time.Time) {
 	drawn := l.Epoch
 	if l.silent || describes {

@@ -43,8 +43,7 @@ func (s *Status) except(yes bool, sentence string) (bool, string, error) {
 // Converging returns whether the registry is true and will stay so: a replica leads, nothing stops
 // sweeping, the owner of each entry lives and every living instance has beaten since the first
 // look, every indexed device has its entry, and there are atLeast entries, since a fleet that lost
-// most of them has converged too. Each
-// look reads the whole registry.
+// most of them has converged too. Each look reads the whole registry.
 func (r *Reader) Converging(atLeast int) Condition {
 	w := r.Watch()
 	var began time.Time

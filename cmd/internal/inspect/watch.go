@@ -38,8 +38,8 @@ func (w *Watch) forget() {
 	w.paused = nil
 }
 
-// Status is Reader.Status, but its owners on no roster may be ten seconds old. Several partitions may
-// take a few calls.
+// Status is Reader.Status, but its owners on no roster may be ten seconds old. Several partitions
+// may take a few calls.
 func (w *Watch) Status(ctx context.Context) (Status, error) {
 	to, err := w.reach(ctx)
 	if err != nil {

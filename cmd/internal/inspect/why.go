@@ -154,16 +154,13 @@ func (r *Reader) Why(ctx context.Context, s Status, id string) (Why, error) {
 	if err != nil {
 		return w, err
 	}
-	if r.single {
-		w.Partition = &r.number
-	}
 	now, stopped := s.Now, s.Stopped()
 	w.Hold = s.Hold
 	found, there, err := r.find(ctx, id)
 	if err != nil {
 		return w, err
 	}
-	w.Owner, w.Alive = found.Owner, found.Alive
+	w.Owner, w.Alive, w.Partition = found.Owner, found.Alive, found.Partition
 	var oldest time.Time
 	if w.Records, oldest, err = r.history.of(ctx, r, id, now); err != nil {
 		return w, err
@@ -256,7 +253,8 @@ func (r *Reader) dying(ctx context.Context, f Found, stopped *Finding) (Verdict,
 	unless := "unless " + f.Owner + " beats"
 	switch {
 	case stopped != nil:
-		return stopped.fate(silent, unless)
+		verdict, sentence := stopped.fate(silent, unless)
+		return verdict, sentence, nil
 	case is(onRoster) && is(indexed):
 		return WillGo, fmt.Sprintf("will go within %s %s: %s", Short(quickly), unless, silent), nil
 	}
@@ -265,12 +263,12 @@ func (r *Reader) dying(ctx context.Context, f Found, stopped *Finding) (Verdict,
 }
 
 // fate is that of what is condemned while nothing is swept.
-func (f *Finding) fate(because, unless string) (Verdict, string, error) {
+func (f *Finding) fate(because, unless string) (Verdict, string) {
 	name, _, _ := strings.Cut(f.Name, ":")
 	if name == "leader" || name == "dry_run" || name == "passes" {
-		return Kept, fmt.Sprintf("kept: %s. But nothing is swept: %s", because, f.Text()), nil
+		return Kept, fmt.Sprintf("kept: %s. But nothing is swept: %s", because, f.Text())
 	}
-	return WillGo, fmt.Sprintf("will go once sweeping goes on, %s: %s. Now nothing is swept: %s", unless, because, f.Text()), nil
+	return WillGo, fmt.Sprintf("will go once sweeping goes on, %s: %s. Now nothing is swept: %s", unless, because, f.Text())
 }
 
 const faultsKey = "telemetry:teltonika:faults"

@@ -113,20 +113,14 @@ const longestPause = 64 << 10
 func (r *Reader) pause(ctx context.Context) (*janitor.Pause, time.Duration, error) {
 	key := r.keys.Paused()
 	p := r.client.Pipeline()
-	kind, left := p.Type(ctx, key), p.PTTL(ctx, key)
-	value := beginning(ctx, p, key, longestPause)
-	err := exec(ctx, p, "the pause")
-	if err != nil {
+	left, value := p.PTTL(ctx, key), beginning(ctx, p, key, longestPause)
+	if err := exec(ctx, p, "the pause"); err != nil || left.Val() < -1 {
 		return nil, 0, err
 	}
-	switch kind.Val() {
-	case "none":
-		return nil, 0, nil
-	case "string":
-	default:
-		return &janitor.Pause{Why: "the key is a " + kind.Val()}, max(0, left.Val()), nil
-	}
 	text := value.Val()
+	if wrongType(value.Err()) {
+		text = "the key is of another type"
+	}
 	var pause janitor.Pause
 	if json.Unmarshal([]byte(text), &pause) != nil {
 		pause = janitor.Pause{Why: text}
