@@ -15,52 +15,47 @@ import (
 
 func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "0123456789") == "" }
 
-// whyKey answers for a key, a member of one (key, space, member), or a worker's id. If not done, it
-// does not exist, and only the log can explain that.
-func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.Time) (done bool, err error) {
+// whyKey answers for a key, a member of one (key, space, member), or a worker's id. Without a verdict
+// it does not exist, and only the log can explain that.
+func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.Time) (Verdict, string, error) {
 	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
-	if err != nil && !Refused(err) {
-		return false, err
+	if err == nil && len(passes) > 0 {
+		w.Marks, err = orphan.ReadMarks(ctx, r.client, r.keys, w.ID)
 	}
-	if len(passes) > 0 {
-		if w.Marks, err = orphan.ReadMarks(ctx, r.client, r.keys, w.ID); err != nil && !Refused(err) {
-			return false, err
-		}
+	if err != nil && !Refused(err) {
+		return "", "", err
 	}
 	if len(w.Marks) > 0 {
-		m := w.Marks[0]
-		w.Verdict, w.Sentence = marked(m, passes[m.Rule], stopped, now)
-		return true, nil
+		verdict, text := marked(w.Marks[0], passes[w.Marks[0].Rule], stopped, now)
+		return verdict, text, nil
 	}
-	if w.Sentence, err = r.mirrored(ctx, w.ID, now); err != nil || w.Sentence != "" {
-		w.Verdict = Kept
-		if len(w.Records) > 0 && w.Sentence != "" {
-			w.Sentence += "; last found silent " + Ago(now.Sub(w.Records[0].At))
+	if text, err := r.mirrored(ctx, w.ID, now); err != nil || text != "" {
+		if len(w.Records) > 0 && text != "" {
+			text += "; last found silent " + Ago(now.Sub(w.Records[0].At))
 		}
-		return true, err
+		return Kept, text, err
 	}
 	kind, err := r.client.Type(ctx, w.ID).Result()
 	if err != nil && !Refused(err) { // this user may be limited to the registry's keys
-		return false, fmt.Errorf("inspect: type of the key: %w", err)
+		return "", "", fmt.Errorf("inspect: type of the key: %w", err)
 	}
 	if err == nil && kind != "none" {
-		w.Verdict = Kept
-		w.Sentence = "kept: the key is there, a " + kind
+		text := "kept: the key is there, a " + kind
 		if len(w.Records) > 0 && w.Records[0].Count > 0 {
-			w.Sentence += fmt.Sprintf(", again: the rule %s took it %s, and it was restored or made anew since",
+			text += fmt.Sprintf(", again: the rule %s took it %s, and it was restored or made anew since",
 				w.Records[0].Sweep, Ago(now.Sub(w.Records[0].At)))
 		}
 		if len(passes) > 0 {
-			w.Sentence += "; no rule has found it an orphan. cleanup why KEY shows each sign of life"
+			text += "; no rule has found it an orphan. cleanup why KEY shows each sign of life"
 		}
-		return true, nil
+		return Kept, text, nil
 	}
 	if len(passes) == 0 {
-		return false, nil
+		return "", "", nil
 	}
 	bins, err := orphan.Bins{Client: r.client, Layout: r.keys}.List(ctx, "")
 	if err != nil && !Refused(err) {
-		return false, err
+		return "", "", err
 	}
 	for _, b := range bins { // the newest wins
 		if b.Key == w.ID && b.Member == "" || b.Key+" "+b.Member == w.ID {
@@ -68,13 +63,11 @@ func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.
 		}
 	}
 	if w.Bin == nil || len(w.Records) > 0 {
-		return false, nil
+		return "", "", nil
 	}
-	w.Verdict = Evicted // together with the one in the record
-	w.Sentence = fmt.Sprintf("evicted %s with %s: the rule %s found that an orphan%s",
-		Ago(now.Sub(w.Bin.Removed)),
-		w.Bin.Name, w.Bin.Rule, binned(w.Bin, now))
-	return true, nil
+	// Together with the one in the record.
+	return Evicted, fmt.Sprintf("evicted %s with %s: the rule %s found that an orphan%s",
+		Ago(now.Sub(w.Bin.Removed)), w.Bin.Name, w.Bin.Rule, binned(w.Bin, now)), nil
 }
 
 func binned(b *orphan.Binned, now time.Time) string {

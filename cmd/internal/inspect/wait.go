@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +41,16 @@ func (s *Status) except(yes bool, sentence string) (bool, string, error) {
 	return false, away + "; of the rest: " + sentence, nil
 }
 
+// verify notes what cannot be read since the status was.
+func (s *Status) verify(ctx context.Context, r *Reader, also ...string) (Verification, error) {
+	v, err := r.Verify(ctx, also...)
+	var away *unreadError
+	if errors.As(err, &away) {
+		s.Unread, err = away.Servers, nil
+	}
+	return v, err
+}
+
 // Converging returns whether the registry is true and will stay so: a replica leads, nothing stops
 // sweeping, the owner of each entry lives and every living instance has beaten since the first
 // look, every indexed device has its entry, and there are atLeast entries, since a fleet that lost
@@ -68,8 +79,8 @@ func (r *Reader) Converging(atLeast int) Condition {
 				return s.except(false, "whether "+in.ID+" still lives is known with its next heartbeat")
 			}
 		}
-		v, err := r.Verify(ctx)
-		if err != nil && !Partial(err) {
+		v, err := s.verify(ctx, r)
+		if err != nil {
 			return false, "", err
 		}
 		if v.Dead > 0 {
@@ -111,8 +122,8 @@ func (r *Reader) Gone(ctx context.Context, id string) (bool, string, error) {
 		}
 		return s.except(false, id+" is dead, and not swept yet")
 	}
-	v, err := r.Verify(ctx, id)
-	if err != nil && !Partial(err) {
+	v, err := s.verify(ctx, r, id)
+	if err != nil {
 		return false, "", err
 	}
 	if slices.ContainsFunc(v.Owners, func(o OwnerCount) bool { return o.Owner == id && o.Entries+o.NotEntries > 0 }) {

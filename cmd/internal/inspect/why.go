@@ -149,65 +149,55 @@ type Why struct {
 // Cluster does not answer, the error is [Partial] if the entry would be there, and nil otherwise.
 func (r *Reader) Why(ctx context.Context, s Status, id string) (Why, error) {
 	w := Why{ID: id, Records: []Record{}, Unread: s.Unread}
-	fleet := r
-	r, s, err := r.partOf(ctx, s, id)
+	part, s, err := r.partOf(ctx, s, id)
 	if err != nil {
 		return w, err
 	}
-	now, stopped := s.Now, s.Stopped()
 	w.Hold = s.Hold
-	found, there, err := r.find(ctx, id)
+	found, there, err := part.find(ctx, id)
 	if err != nil {
 		return w, err
 	}
 	w.Owner, w.Alive, w.Partition = found.Owner, found.Alive, found.Partition
 	var oldest time.Time
-	if w.Records, oldest, err = r.history.of(ctx, r, id, now); err != nil {
+	if w.Records, oldest, err = part.history.of(ctx, part, id, s.Now); err != nil {
 		return w, err
 	}
-	if divided := fleet.divided.Load(); r.number > 0 && !isDevice(id) && !s.lacks(0) {
+	if divided := r.divided.Load(); part.number > 0 && !isDevice(id) && !s.lacks(0) {
 		first := (*divided)[0] // sweeps all other keys
-		more, _, err := first.history.of(ctx, first, id, now)
+		more, _, err := first.history.of(ctx, first, id, s.Now)
 		if err != nil {
 			return w, err
 		}
 		w.Records = append(w.Records, more...)
 		slices.SortStableFunc(w.Records, func(a, b Record) int { return b.At.Compare(a.At) })
 	}
-	switch {
+	switch stopped := s.Stopped(); {
 	case found.Owner != "" && found.Alive:
-		w.Verdict, w.Sentence = Kept, fmt.Sprintf("kept: its owner %s %s", found.Owner, lives(found, now))
-		return w, nil
+		w.Verdict, w.Sentence = Kept, fmt.Sprintf("kept: its owner %s %s", found.Owner, lives(found, s.Now))
 	case found.Owner != "":
-		w.Verdict, w.Sentence, err = r.dying(ctx, found, stopped)
+		w.Verdict, w.Sentence, err = part.dying(ctx, found, stopped)
+	case there:
+		w.Verdict, w.Sentence = Kept, "kept: its entry is empty, so nothing can judge it; delete it: HDEL "+
+			part.keys.Registry()+" "+id
+	case !isDevice(id):
+		w.Verdict, w.Sentence, err = r.whyKey(ctx, &w, stopped, s.Now)
+	}
+	if err != nil || w.Verdict != "" {
 		return w, err
-	}
-	if there {
-		w.Verdict = Kept
-		w.Sentence = "kept: its entry is empty, so nothing can judge it; delete it: HDEL " +
-			r.keys.Registry() + " " + id
-		return w, nil
-	}
-	if !isDevice(id) {
-		if done, err := fleet.whyKey(ctx, &w, stopped, now); err != nil || done {
-			return w, err
-		}
 	}
 	if len(w.Records) == 0 {
 		w.Verdict = Unknown
-		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, now) +
+		w.Sentence = "not there, and no record of the eviction log names it; " + reach(oldest, s.Now) +
 			"; its owner took it out (its socket closed), or it was never there, or Redis lost it: then its " +
 			"owner puts it back within one HEARTBEAT_INTERVAL" + s.refusing()
 		return w, nil
 	}
 	w.Verdict, w.Owner = Evicted, w.Records[0].Owner
-	beats, err := r.heartbeats(ctx, []string{w.Owner})
-	if err != nil {
-		return w, err
-	}
+	beats, err := part.heartbeats(ctx, []string{w.Owner})
 	w.Alive = beats[w.Owner].Alive
-	w.Sentence = evicted(w.Records[0], beats[w.Owner], now) + binned(w.Bin, now)
-	return w, nil
+	w.Sentence = evicted(w.Records[0], beats[w.Owner], s.Now) + binned(w.Bin, s.Now)
+	return w, err
 }
 
 func reach(oldest, now time.Time) string {
