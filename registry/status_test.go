@@ -47,6 +47,7 @@ func TestEveryFieldOfTheStatusIsTrue(t *testing.T) {
 		require.NoError(w, early.Wait(w.Context()))
 		beaten()
 		want.Boot, want.Pending, want.Refused, want.Healed = w.boot(), 0, "", 1 // it had waited too long
+		require.Equal(w, 1.0, r.failures("register"))
 		is(map[string]string{})
 
 		r.registerMany(5)
