@@ -122,8 +122,8 @@ func TestAHeartbeatThatIsKeptWhileACommitTakesItsTimeIsNotOverruled(t *testing.T
 				if c.then != nil {
 					c.then(l)
 				}
-				l.True(l.source.state("a").Online)
-				l.False(l.source.state("b").Online, "and whoever is silent goes")
+				l.is("a", true)
+				l.is("b", false, "and whoever is silent goes")
 				l.beats("a", BeatKept)
 				l.pass("availability_reconcile")
 				l.same()
@@ -141,7 +141,7 @@ func TestWhoGoesOfflineAfterAHeartbeatIsOffline(t *testing.T) {
 		l.offline()
 		l.mended()
 		l.did(l.Offline(l.ctx, "a"))
-		l.False(l.source.state("a").Online)
+		l.is("a", false)
 		l.same()
 	})
 }

@@ -53,9 +53,9 @@ func TestSilenceWhilePingsWereNotRequiredIsNoSilence(t *testing.T) {
 			l.source.settings.RequirePing = required
 		}
 		ping(false)
-		l.Equal(janitor.Done, l.offline().Outcome)
+		l.sweeps(janitor.Done)
 		ping(true)
-		l.Equal(janitor.Held, l.offline().Outcome)
+		l.sweeps(janitor.Held)
 		l.Equal(heldListening, l.Health().Offline)
 		l.Empty(l.source.flips)
 		s, err := l.readSettings(l.ctx)

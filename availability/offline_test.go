@@ -97,6 +97,18 @@ func (l *leader) sweep(only string) map[string]janitor.Report {
 
 func (l *leader) pass(sweep string) janitor.Report { return l.sweep(sweep)[sweep] }
 
+// sweeps requires an outcome of a search for the silent.
+func (l *leader) sweeps(outcome janitor.Outcome, why ...any) {
+	l.t.Helper()
+	l.Equal(outcome, l.offline().Outcome, why...)
+}
+
+// is requires that the source has a mitra online, or offline.
+func (l *leader) is(id string, online bool, why ...any) {
+	l.t.Helper()
+	l.Equal(online, l.source.state(id).Online, why...)
+}
+
 func (l *leader) offline() janitor.Report { return l.pass("availability_offline") }
 
 // swept runs a test with a leader on each kind of server. Its mitras are seeded after its first
@@ -175,7 +187,7 @@ func TestNobodyGoesOffline(t *testing.T) {
 				}
 				l.Equal(c.outcome, l.offline().Outcome)
 				l.Empty(l.source.flips)
-				l.True(l.source.state(states[0].ID).Online)
+				l.is(states[0].ID, true)
 				if c.why == "" {
 					l.NotEmpty(l.Health().Offline)
 				} else {
@@ -222,18 +234,18 @@ func TestASweepThatDiedIsBroughtByTheFeedOrMadeByTheNextOnce(t *testing.T) {
 			swept(t, []State{silent("a"), silent("b"), online("c")}, func(l *leader) {
 				l.failing(at)
 				l.source.busy = []string{"b"} // whom the source leaves is looked at by the next pass
-				l.Equal(janitor.Failed, l.offline().Outcome)
+				l.sweeps(janitor.Failed)
 				l.Equal(!applied, l.source.state("a").Online)
 				l.mended()
 				if applied {
 					l.did(l.reconciliation(newer, directly).deliver(l.ctx, newer, []State{l.source.state("a")}))
 				}
-				l.Equal(janitor.Done, l.offline().Outcome)
-				l.True(l.source.state("b").Online)
+				l.sweeps(janitor.Done)
+				l.is("b", true)
 				l.source.busy = nil
-				l.Equal(janitor.Done, l.offline().Outcome)
+				l.sweeps(janitor.Done)
 				l.Len(l.source.flips, 2, "nobody twice")
-				l.True(l.source.state("c").Online)
+				l.is("c", true)
 				l.same()
 			})
 		})
@@ -259,7 +271,7 @@ func TestOneWhoComesBackBeforeTheCommitKeepsAllOfManyOnline(t *testing.T) {
 			_, err := l.Heartbeat(context.Background(), fmt.Sprintf("silent-%03d", back))
 			return err
 		})
-		l.Equal(janitor.Failed, l.offline().Outcome, "one more at each try")
+		l.sweeps(janitor.Failed, "one more at each try")
 		l.Empty(l.source.flips)
 		report := l.offline()
 		l.Equal(janitor.Done, report.Outcome)
@@ -309,14 +321,14 @@ func TestWhoMayHaveSentAHeartbeatToAnotherFleetStaysOnline(t *testing.T) {
 		a.Seen = time.Now().Add(-l.source.settings.StaleAfter - time.Minute)
 		l.source.put(a)
 		l.did(l.source.Announce(l.ctx, "another", time.Minute))
-		l.Equal(janitor.Done, l.offline().Outcome)
-		l.True(l.source.state("a").Online)
+		l.sweeps(janitor.Done)
+		l.is("a", true)
 		l.Len(l.source.fleets, 2, "this one is announced, too")
 		l.source.mu.Lock()
 		delete(l.source.fleets, "another")
 		l.source.mu.Unlock()
-		l.Equal(janitor.Done, l.offline().Outcome)
-		l.False(l.source.state("a").Online)
+		l.sweeps(janitor.Done)
+		l.is("a", false)
 	})
 }
 

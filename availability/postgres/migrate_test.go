@@ -129,49 +129,31 @@ func TestTheServicesRoleNeedsWhatThePageSays(t *testing.T) {
 		"; GRANT SELECT, INSERT ON mitra_online_logs TO " + role +
 		"; GRANT SELECT, INSERT, UPDATE, DELETE ON availability_fleets TO " + role +
 		"; GRANT SELECT ON mitra_availability_state, mitra_availability_truth TO " + role)
-	src := open(t, w.As(role))
-	a, b, session := w.mitra(), w.mitra(), w.session("searching", nil)
-	var at availability.Cursor
-	for name, call := range map[string]func() error{
-		"feed":   func() (err error) { _, at, err = src.Feed(ctx, at); return err },
-		"page":   func() error { _, err := src.Page(ctx, "", 9); return err },
-		"fleet":  func() error { _, err := src.Announce(ctx, "one", time.Minute); return err },
-		"repair": func() error { _, err := src.Repair(ctx); return err },
-		"outbid": func() error {
-			_, err := src.Outbid(ctx, []availability.Versioned{{ID: nobody, Version: 1}})
-			return err
-		},
-		"active": func() error { _, err := src.SetActive(ctx, w.mitra(), false); return err },
-		"sessions": func() error {
-			_, _, err := src.Accept(ctx, session, a, 1)
-			w.NoError(err)
-			_, _, err = src.Extend(ctx, session, false)
-			w.NoError(err)
-			_, _, err = src.Reroute(ctx, session, b, 1)
-			w.NoError(err)
-			_, _, err = src.End(ctx, session, "completed")
-			return err
-		},
-		"online": func() error {
-			st, err := src.SetOnline(ctx, a, true)
-			w.NoError(err)
-			_, flipped, err := src.AutoOffline(ctx, condemn(st), time.Now().Add(time.Hour), fine)
-			w.Equal([]string{a}, flipped)
-			return err
-		},
-		"mirror": func() error {
-			_, err := src.MirrorHeartbeats(ctx, []availability.Heartbeat{{ID: a, At: time.Now()}})
-			return err
-		},
-		"available": func() error { _, err := src.Available(ctx, time.Time{}, 1, 1); return err },
-		"count":     func() error { _, err := src.CountOnline(ctx); return err },
-		"list":      func() error { _, err := src.List(ctx, postgres.Listing{Limit: 9}); return err },
-		"mitra":     func() error { _, err := src.Mitra(ctx, a); return err },
-		"settings":  func() error { _, err := src.Settings(ctx); return err },
-		"put":       func() error { return src.PutSetting(ctx, "require_ping", true) },
-	} {
-		w.NoError(call(), name)
-	}
+	a, b, session, off := w.mitra(), w.mitra(), w.session("searching", nil), w.mitra()
+	w.Source = open(t, w.As(role))
+	_, _, err := w.Feed(ctx, availability.Cursor{})
+	w.NoError(err)
+	w.did(w.Page(ctx, "", 9))
+	w.did(w.Announce(ctx, "one", time.Minute))
+	w.did(w.Repair(ctx))
+	w.did(w.Outbid(ctx, []availability.Versioned{{ID: nobody, Version: 1}}))
+	w.did(w.SetActive(ctx, off, false))
+	w.moved(w.Accept(ctx, session, a, 1))
+	w.moved(w.Extend(ctx, session, false))
+	w.moved(w.Reroute(ctx, session, b, 1))
+	w.moved(w.End(ctx, session, "completed"))
+	st, err := w.SetOnline(ctx, a, true)
+	w.NoError(err)
+	_, flipped, err := w.AutoOffline(ctx, condemn(st), time.Now().Add(time.Hour), fine)
+	w.NoError(err)
+	w.Equal([]string{a}, flipped)
+	w.did(w.MirrorHeartbeats(ctx, []availability.Heartbeat{{ID: a, At: time.Now()}}))
+	w.did(w.Available(ctx, time.Time{}, 1, 1))
+	w.did(w.CountOnline(ctx))
+	w.did(w.List(ctx, postgres.Listing{Limit: 9}))
+	w.did(w.Source.Mitra(ctx, a))
+	w.did(w.Settings(ctx))
+	w.NoError(w.PutSetting(ctx, "require_ping", true))
 	w.requireTruth()
 }
 
