@@ -18,7 +18,7 @@ func newMetrics() *metrics {
 	m := &metrics{
 		drift: vec(
 			"availability_drift_total",
-			"States that a reconciliation found to differ, and healed: behind, differs, ahead, unknown, base.",
+			"States that a comparison found to differ, and healed.",
 			"kind",
 		),
 		reads: vec(
@@ -30,7 +30,7 @@ func newMetrics() *metrics {
 		heartbeats: vec("availability_heartbeats_total", "Heartbeats by what became of them.", "result"),
 		badKeys: vec(
 			"availability_bad_keys_total",
-			"Keys of the mirror that held something else, by key: rebuilt, or kept as they may be somebody's.",
+			"Keys of the mirror that held something else.",
 			"key",
 			"outcome",
 		),
@@ -76,8 +76,7 @@ func (m *metrics) register(reg prometheus.Registerer, health func() Health) erro
 	}, func() float64 { return float64(bit(health().Whole)) })
 	behind := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "availability_feed_behind_seconds",
-		Help: "For how long Redis may have missed what Postgres committed: reads ask Postgres then. " +
-			"0: it has all of it.",
+		Help: "For how long Redis may have missed what Postgres committed.",
 	}, func() float64 { return health().Behind.Seconds() })
 	for _, c := range []prometheus.Collector{
 		m.drift, m.reads, m.heartbeats, m.badKeys, m.applyFailed, m.fed, m.seeds, m.computed, m.offline,

@@ -143,7 +143,7 @@ func TestManifestsAreWhatTheKubernetesAPIKnows(t *testing.T) {
 // settingsPages are made from the programs' settings; tests there compare them.
 var settingsPages = map[string]string{
 	"ingest": "reference/settings.md", "cleanup": "reference/settings.md",
-	"availability": "reference/availability-settings.md",
+	"availability": "reference/settings.md",
 	"janitor":      "protocol.md",
 }
 

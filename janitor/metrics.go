@@ -54,14 +54,14 @@ func newMetrics(sweeps []Sweeper) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		transitions: counter("janitor_lease_transitions_total", "Terms acquired, lost, released.", "event"),
+		transitions: counter("janitor_lease_transitions_total", "Terms, by what happened.", "event"),
 		spared:      counter("janitor_spared_total", "Candidates that were kept, by reason.", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "janitor_pass_duration_seconds",
 			Help:    "Duration of passes, including rest.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 4 min
 		}, []string{"sweep"}),
-		passes: counter("janitor_passes_total", "Passes, by outcome: done, held, failed, lost.",
+		passes: counter("janitor_passes_total", "Passes, by outcome.",
 			"sweep", "outcome"),
 		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "janitor_last_success_timestamp_seconds",
@@ -119,7 +119,7 @@ func (m *metrics) register(cfg Config, status func() Status, sweeps []Sweeper) e
 		m.died,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "janitor_evicted_total",
-			Help: "Items that this process deleted, by all sweeps and of all owners.",
+			Help: "Items that this process deleted.",
 		}, func() float64 { return float64(status().Evicted) }),
 		gauge("janitor_leader", "1 while this process leads.", nil,
 			func(s Status) float64 { return truth(s.Leading) }),

@@ -266,7 +266,7 @@ func newMetrics() *metrics {
 			"reason",
 		),
 		held: counter("orphan_held_total",
-			"Passes held because of the rule itself: reference_lost, source, mass_failure.", "rule", "reason"),
+			"Passes held because of the rule itself.", "rule", "reason"),
 		condemned: gauge("orphan_condemned", "Candidates that the last pass found condemned, gone or waiting."),
 		last:      gauge("orphan_last_success_timestamp_seconds", "When this process last finished a full pass."),
 	}

@@ -26,8 +26,7 @@ func newMetrics(cfg Config, claimed func() float64) (*metrics, error) {
 	m := &metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_failures_total",
-			Help: "Registry operations that failed: " +
-				"ids not registered at the first try (op register), failed calls otherwise.",
+			Help: "Registry operations that failed.",
 		}, []string{"op"}),
 		healed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: cfg.Namespace, Name: "registry_healed_total",

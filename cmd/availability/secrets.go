@@ -21,10 +21,8 @@ func (s *settings) databasePasswordRow() cli.Setting {
 		return err
 	})
 	row.Meaning = "File of PostgreSQL's password; the user stays in the URL: `postgres://user@host/database`."
-	row.Consequence = "Read again within a second of a change, without a restart. A new password is used once " +
-		"PostgreSQL has accepted it. Until then, and while the file cannot be read, the old one stays in use, with " +
-		"a warning and `settings_file_failing`; at start an unreadable file is an error. Open connections " +
-		"stay open. A role has one password: change the file first."
+	row.Consequence = "Read again when it changes, and used once PostgreSQL has accepted it. A role has one " +
+		"password: change the file first."
 	row.Check = func(in *cli.Input) {
 		u, err := url.Parse(string(s.databaseURL))
 		if s.databasePasswordFile == "" || err != nil {
@@ -59,10 +57,8 @@ func (s *settings) jwtSecretRow() cli.Setting {
 		return err
 	})
 	row.Meaning = "File of the same, in its place: a secret a line. A token may be signed with any of them."
-	row.Consequence = "Read again within a second of a change, without a restart. To change the secret, add " +
-		"the new one as a line, have tokens signed with it, and remove the old one when its last token has " +
-		"expired. If the file cannot be used, the old secrets stay in use, with a warning and " +
-		"`settings_file_failing`."
+	row.Consequence = "Read again when it changes. Add a new secret as a line, have tokens signed with it, and " +
+		"remove the old one when its last token has expired."
 	row.Check = func(in *cli.Input) { in.NotBoth("JWT_HS256_SECRET", "JWT_HS256_SECRET_FILE") }
 	return row
 }

@@ -45,15 +45,13 @@ func (s *settings) table() []cli.Setting {
 		if base[i].Name == "HTTP_ADDR" {
 			base[i].Meaning = "Where the API is served, in plain HTTP; beside it, unless OPERATOR_ADDR is set, " +
 				"metrics, status page and admin."
-			base[i].Consequence = "In a container set `:8080`, or nothing reaches it. **Never** open it to the " +
-				"world without OPERATOR_ADDR."
+			base[i].Consequence = "In a container set `:8080`. **Never** open it to the world without OPERATOR_ADDR."
 		}
 	}
 	fleet := s.Fleet.Table("AVAILABILITY", program.Defaults{
-		Interval: "10s", TTL: "30s", Heartbeat: "; those of mitras are another thing",
-		Prefixes: "Empty: `mitras:online` and the others have the names that other services read. The channel " +
-			"`config:invalidate` begins so, too. On a Redis Cluster it needs a hash tag, such as `{availability}:`. " +
-			"**Never** share a prefix with other programs of this project on one Redis.",
+		Interval: "10s", TTL: "30s",
+		Prefixes: "The channel `config:invalidate` begins so, too. On a Redis Cluster it needs a hash " +
+			"tag, such as `{availability}:`. **Never** share a prefix with another program of this project.",
 	})
 	fleet = slices.DeleteFunc(fleet, func(row cli.Setting) bool { // its sweeps have intervals and batches of their own
 		return !slices.Contains([]string{"HEARTBEAT_INTERVAL", "HEARTBEAT_TTL", "AVAILABILITY_PREFIX",
@@ -61,11 +59,9 @@ func (s *settings) table() []cli.Setting {
 	})
 	return slices.Concat(base, []cli.Setting{
 		{Name: "OPERATOR_ADDR", Value: cli.Address(&s.operatorAddr),
-			Meaning: "Where metrics, status page and admin are served, apart from the API: HTTP_ADDR then has " +
-				"the API, `/healthz` and `/readyz` alone. Empty: all are on HTTP_ADDR, for everybody who reaches it.",
-			Consequence: "Set it wherever others than operators reach HTTP_ADDR; a start on an HTTP_ADDR that " +
-				"is not loopback warns without it. Prometheus, `rollcall` and people then use this address. " +
-				"**Never** open it to the world."},
+			Meaning: "Where metrics, status page and admin are served; HTTP_ADDR then has the API, `/healthz` " +
+				"and `/readyz` alone. Empty: all are on HTTP_ADDR.",
+			Consequence: "Set it wherever others than operators reach HTTP_ADDR. **Never** open it to the world."},
 		{Name: "DATABASE_URL", Secret: true, Required: true, Value: s.parseDatabase,
 			Meaning: "`postgres://user:password@host:5432/database`, of PostgreSQL 15 or newer. " +
 				"`pool_max_conns=` in it is the number of connections: 4, or one a CPU if those are more. The " +
@@ -73,11 +69,9 @@ func (s *settings) table() []cli.Setting {
 			Consequence: "All replicas together should leave the server connections for others."},
 		s.databasePasswordRow(),
 		{Name: "MIGRATE", Default: "on", Value: cli.OneOf(&s.migrate, "on", "off"),
-			Meaning: "`on`: what the schema lacks is made at the start, by one replica at a time. `off`: " +
-				"it is looked for, and the replica ends with the names of what lacks.",
-			Consequence: "With `off` the role needs no right to create: a role that has it runs `availability " +
-				"migrate`, before the first start and before each newer version. See the page about PostgreSQL " +
-				"for the rights, and for what the first migration locks."},
+			Meaning: "`on`: a replica makes what the schema lacks at its start. `off`: it ends, and names it.",
+			Consequence: "With `off` a role [with the right to create](availability.md#rights) runs " +
+				"`availability migrate`, before the first start and each newer version."},
 		{Name: "JWT_HS256_SECRET", Secret: true, Bare: true, Value: s.parseSecret,
 			Meaning: "Secret of tokens signed with HS256, of at least 32 bytes. Empty: HS256 is refused. This " +
 				"or JWT_JWKS is needed; both may be set.",
@@ -88,29 +82,26 @@ func (s *settings) table() []cli.Setting {
 			Shown: func() string { return token.Shown(string(s.jwks)) },
 			Meaning: "File or http(s) URL with the public keys (JWKS) of tokens signed with RS256, ES256 or " +
 				"EdDSA. Empty: those are refused.",
-			Consequence: "Read again every five minutes, and for a `kid` that is not known. A set without keys " +
-				"revokes all. While it cannot be read the last known keys apply; without any, requests get 503. " +
-				"User, password and query of a URL are in no log."},
+			Consequence: "[How keys are chosen and renewed](reference/availability-http.md#keys). Without any, requests " +
+				"get 503."},
 		{Name: "JWT_AUDIENCE", Value: cli.Text(&s.jwtAudience),
-			Meaning: "What `aud` of each token must be, or have among others. Empty: `aud` is not looked at.",
-			Consequence: "Set it where the issuer of the tokens makes some for other services as well: they " +
-				"would be good here, too."},
+			Meaning:     "What `aud` of each token must be, or have among others. Empty: it is not checked.",
+			Consequence: "Set it where the issuer also makes tokens for other services: they would be good here."},
 		{Name: "JWT_ISSUER", Value: cli.Text(&s.jwtIssuer),
-			Meaning: "What `iss` of each token must be. Empty: `iss` is not looked at."},
+			Meaning: "What `iss` of each token must be. Empty: it is not checked."},
 		{Name: "SESSION_END_STATUSES", Default: "ended,completed,cancelled,expired", Value: s.parseEndings,
 			Meaning: "Words that end a session in the API, with commas. `word=status`: that status is stored " +
 				"for it, as in `completed=ended,cancelled,expired`.",
-			Consequence: "A `status` that the table's enum or constraint does not have is refused with 400."},
+			Consequence: "A `status` that the table does not allow is refused with 400."},
 		seconds("MITRA_AUTO_OFFLINE_SWEEP_SECONDS", "30", &s.offlineInterval,
 			"Time between two looks for mitras who are silent for longer than `stale_after_seconds`.",
-			"A mitra goes offline so much later than it falls silent, at most."),
+			"At most that much later a mitra goes offline."),
 		seconds("VALKEY_ONLINE_MIRROR_SWEEP_SECONDS", "300", &s.reconcileInterval,
 			"Time between two comparisons of everything in Redis with PostgreSQL.",
-			"It finds what neither a writer nor the feed brought: somebody's own changes in Redis, "+
-				"triggers that were off. It reads every state on both sides."),
+			"It finds somebody's own changes in Redis, and rows changed while triggers were off."),
 		seconds("HEARTBEAT_MIRROR_INTERVAL_SECONDS", "60", &s.mirrorInterval,
 			"Time between two passes that bring heartbeats from Redis to PostgreSQL.",
-			"Heartbeats in PostgreSQL are so old. While Redis is away, reads allow for it."),
+			"While Redis is away, reads allow for heartbeats that old."),
 	}, fleet)
 }
 

@@ -21,7 +21,7 @@ import (
 
 func TestTheManualHasTheSettingsOfTheCode(t *testing.T) {
 	t.Parallel()
-	programtest.Tables(t, "../../docs/reference/availability-settings.md", *update, map[string][]cli.Setting{"availability": new(settings).table()})
+	programtest.Tables(t, "../../docs/reference/settings.md", *update, map[string][]cli.Setting{"availability": new(settings).table()})
 }
 
 func TestHelpIsAsItWas(t *testing.T) {

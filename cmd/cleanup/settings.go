@@ -36,22 +36,19 @@ func (s *settings) table() []cli.Setting {
 			Meaning: "File of the rules, in YAML; or packs and files, with commas: `pack:bullmq,my.yaml`. " +
 				"`cleanup rules` lists the packs. Empty: `pack:colyseus`, for a game backend on Colyseus and " +
 				"MongoDB.",
-			Consequence: "Read once, at start. All that is wrong with them is reported at once, with its " +
-				"line. Should be the same on all replicas: the leader's count."},
+			Consequence: "Read once, at start. Should be the same on all replicas: the leader's count."},
 		{Name: "MONGODB_URI", Secret: true,
 			Value: cli.Text((*string)(&s.mongodbURI)),
 			Meaning: "`mongodb://` or `mongodb+srv://`, with the database: `mongodb://host:27017/game`. " +
-				"Needed if a rule asks MongoDB, and else not used.",
-			Consequence: "A user that may only read is enough. While it does not answer, the rules that ask " +
-				"it are held (`source`), and the others work on."},
+				"Needed if a rule asks MongoDB.",
+			Consequence: "A user that may only read is enough. While it is away, rules that ask it are held (`source`)."},
 		s.mongodbFileRow(),
 	}, s.Fleet.Table("CLEANUP", program.Defaults{
 		Interval: "10s", TTL: "30s", Every: "5m", Prefix: "{cleanup}:",
-		Prefixes: "Workers with one prefix are replicas of one another. The braces keep these keys " +
-			"on one server of a Cluster. **Never** change it while something is in a bin: what is in " +
-			"there is found under the old prefix alone.",
-		Passes: "Each pass walks through all keys by SCAN. A key that was found once is judged again " +
-			"as soon as its grace is over, whatever the interval.",
+		Prefixes: "Workers with one prefix are one fleet. The braces keep its keys on one server of a " +
+			"Cluster. **Never** change it while [something is in a bin](runbook.md#change-cleanup_prefix).",
+		Passes: "Each pass walks through all keys by SCAN. A key found once is judged again as soon as " +
+			"its grace is over.",
 	}))
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // logLines is the page with the table of log lines.
-const logLines = "../../docs/reference/logs.md"
+const logLines = "../../docs/reference/metrics.md"
 
 // joins is what lies between two parts of one literal, and logged is the beginning of a call that
 // logs, with its message. Those of Log may be below WARN.
@@ -60,9 +60,11 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 30)
-	messages, _, _ := strings.Cut(page, "\n## The eviction log")
-	for _, row := range regexp.MustCompile("(?m)^\\| (?:ERROR )?`([^`]+)` \\| [^|]+ \\|$").FindAllStringSubmatch(messages, -1) {
-		require.True(t, strings.Contains(texts, `"`+row[1]+`"`),
-			"%s explains %q, which nothing logs", logLines, row[1])
+	_, messages, _ := strings.Cut(page, "\n## Warnings and errors")
+	messages, _, _ = strings.Cut(messages, "\n## ")
+	// A text of three words is a message, and so is one alone in a row.
+	for _, named := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\||`([^` ]+(?: [^` ]+){2,})`").FindAllStringSubmatch(messages, -1) {
+		message := named[1] + named[2]
+		require.True(t, strings.Contains(texts, `"`+message+`"`), "%s explains %q, which nothing logs", logLines, message)
 	}
 }

@@ -58,9 +58,8 @@ var prefixes = []string{"JANITOR_", "HEARTBEAT_", "INGEST_", "DEVICE_AUTH", "TEL
 func (s *settings) table() []cli.Setting {
 	fleet := s.Fleet.Table("JANITOR", program.Defaults{
 		Interval: "30s", TTL: "90s", Every: "60s",
-		Passes: "How long dead entries that no index has outlive their owner. A full scan that can " +
-			"find nothing [is put off](timings.md#when-a-full-scan-runs). The quick way, once a " +
-			"second and whenever a heartbeat ends, does not depend on it.",
+		Passes: "How long dead entries that no index has outlive their owner, unless a scan [is put " +
+			"off](timings.md#when-a-full-scan-runs). Others are removed within seconds, whatever it is.",
 	})
 	fleet = slices.DeleteFunc(fleet, func(row cli.Setting) bool { return row.Name == "JANITOR_PREFIX" })
 	return slices.Concat(s.Base.Table(), []cli.Setting{
@@ -71,72 +70,63 @@ func (s *settings) table() []cli.Setting {
 				"gets its commands."},
 		{Name: "INGEST_MAX_CONNS", Default: "100000",
 			Value: cli.Number(&s.ingestMaxConns, 1, 10_000_000),
-			Meaning: "Most sockets of devices at once, beside up to a quarter as many without an IMEI. A further " +
-				"device takes the place of one that had no record stored, or waits for its answer.",
+			Meaning: "Most sockets of devices at once, beside up to a quarter as many without an IMEI: " +
+				"[who makes room](devices.md#who-goes-when-there-is-no-room).",
 			Consequence: "Lowered to what the limit of open files (`ulimit -Hn`) less 256 allows, with a log line."},
 		{Name: "INGEST_FIRST_FRAME", Default: "1m",
 			Value:       cli.Duration(&s.ingestFirstFrame, time.Second, time.Hour),
 			Meaning:     "How long a device may take for its first frame once it was accepted.",
 			Consequence: "Afterwards it may be silent for 65 minutes."},
 		{Name: "INGEST_TLS_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestTLSAddr),
-			Meaning: "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
-			Consequence: "Devices prove nothing by it, unless INGEST_TLS_CLIENT_CA is set: the last one that " +
-				"names an IMEI gets its commands."},
+			Meaning:     "Where devices connect by TLS, 1.2 or newer. `off`: nowhere.",
+			Consequence: "Devices prove nothing by it, unless INGEST_TLS_CLIENT_CA is set."},
 		{Name: "INGEST_TLS_CERT", Value: cli.Text(&s.ingestTLSCert),
-			Meaning: "File of the certificate and its intermediates, in PEM.",
-			Consequence: "Read again within seconds of a change, without a restart. Files that cannot be " +
-				"read, or are not a pair, leave the old ones in use, with a warning and " +
-				"`settings_file_failing`; at start they are an error. Open sockets keep what they began with."},
+			Meaning:     "File of the certificate and its intermediates, in PEM.",
+			Consequence: "Read again when it changes. Open sockets keep what they began with."},
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
-			Meaning: "File of its key, in PEM; read again as the certificate is."},
+			Meaning: "File of its key, in PEM."},
 		{Name: "INGEST_TLS_EXPIRED", Default: "refuse", Value: cli.OneOf(&s.ingestTLSExpired, "refuse", "accept"),
 			Meaning:     "What becomes of a certificate that has expired: refused (the former one stays), or used.",
-			Consequence: "Devices that check it do not connect. The page warns 14 days before it ends."},
+			Consequence: "Devices that check it do not connect. A finding warns 14 days before."},
 		{Name: "INGEST_TLS_CLIENT_CA", Value: cli.Text(&s.ingestTLSClientCA),
-			Meaning: "File of the certificates, in PEM, of the authorities that may vouch for devices. With it " +
-				"a device that connects by TLS must show a certificate with its IMEI as common name or as a " +
-				"DNS name. Empty: devices are not asked for one.",
-			Consequence: "Other devices are refused, and counted as `certificate`. Read again when it has " +
-				"changed, without a restart. **Never** leave INGEST_ADDR on once all devices have " +
-				"certificates. See [devices.md](devices.md#device-certificates)."},
+			Meaning: "File of the authorities, in PEM, that vouch for devices: by TLS each must show a " +
+				"certificate with its IMEI as common name or as a DNS name. Empty: none is asked for.",
+			Consequence: "Read again when it changes. **Never** leave INGEST_ADDR on once all devices have " +
+				"[certificates](devices.md#device-certificates)."},
 		{Name: "INGEST_PROXY_ADDR", Default: cli.Off, Value: cli.AddressOrOff(&s.ingestProxyAddr),
-			Meaning: "Where load balancers connect that put a PROXY header before each connection. `off`: nowhere.",
-			Consequence: "Version 2 of the header, or 1 if it comes in one packet. A connection without one is " +
-				"closed."},
+			Meaning:     "Where load balancers connect that put a PROXY header before each connection. `off`: nowhere.",
+			Consequence: "Version 2 of the header, or 1 if it comes in one packet."},
 		{Name: "INGEST_PROXY_TRUSTED", Value: s.trusted,
-			Meaning: "Addresses of these load balancers, CIDRs separated by commas.",
-			Consequence: "Connections from elsewhere are closed, and counted as `untrusted`. **Never** " +
-				"set it wider than those: a trusted address can claim any other."},
+			Meaning:     "Addresses of these load balancers, CIDRs separated by commas.",
+			Consequence: "**Never** set it wider than those: a trusted address can claim any other."},
 		{Name: "INGEST_PROXY_TLS", Default: "false", Switch: true, Value: cli.Bool(&s.ingestProxyTLS),
-			Meaning:     "Devices behind those load balancers speak TLS, which these pass through behind their header.",
+			Meaning:     "Devices speak TLS through those load balancers.",
 			Consequence: "INGEST_TLS_CLIENT_CA counts there too. `false`: devices prove nothing there."},
 		{Name: "DEVICE_AUTHORITY", Default: everybody,
 			Value: cli.OneOf(&s.deviceAuthority, everybody, allowedSet),
 			Meaning: "Which devices are served. `everybody`: each that names a well-formed IMEI. `set`: " +
 				"the members of the Redis set `devices:allowed`.",
-			Consequence: "It does not prove an identity, since IMEIs are public: INGEST_TLS_CLIENT_CA " +
-				"does. **Never** switch to `set` before the set is filled: an empty one allows nobody."},
+			Consequence: "IMEIs are public: only INGEST_TLS_CLIENT_CA proves an identity. **Never** switch to " +
+				"`set` before the set is filled: an empty one allows nobody."},
 	}, fleet, []cli.Setting{
 		{Name: "REGISTRY_REVERSE_INDEX", Default: "true", Switch: true,
 			Value:   cli.Bool(&s.reverseIndex),
 			Meaning: "Keeps the set of devices of each instance.",
-			Consequence: "`false` saves that memory: a dead owner is then swept by the full scan alone, up to " +
-				"one `JANITOR_INTERVAL` later, and some losses take ten heartbeat intervals to heal."},
+			Consequence: "`false` saves that memory: the dead are swept by the full scan alone, and some losses " +
+				"take ten heartbeat intervals to heal."},
 		{Name: "REGISTRY_PARTITIONS", Default: auto, Value: powerOfTwo(&s.partitions),
 			Meaning: "How many partitions the registry has, a power of two: 1 to 1024. `auto`: 16 on a " +
 				"Redis Cluster, else 1.",
-			Consequence: "Each has its own slot, leader and witness; aim at 100,000 devices in each at most. " +
-				"[Names of keys](redis.md#keys) then have a prefix. **Never** change it in a fleet " +
-				"that runs: a replica with another number ends. See [how far one Redis goes](timings.md#how-far-one-redis-goes)."},
+			Consequence: "[How many](timings.md#how-far-one-redis-goes). **Never** change it in a fleet that " +
+				"runs: [stop all first](redis.md#redis-cluster)."},
 		{Name: "TELEMETRY_STREAMS", Default: auto, Value: powerOfTwo(&s.telemetryStreams),
 			Meaning: "Over how many streams telemetry is spread by IMEI, a power of two: 1 to 1024. " +
 				"`auto`: as many as partitions on a Redis Cluster, else 1.",
 			Consequence: "Consumers read [all of them](devices.md#several-streams). **Never** change it before " +
 				"your consumers read the new ones too."},
 		{Name: "TELEMETRY_MAXLEN", Default: "1000000", Value: cli.Number(&s.telemetryMaxLen, 1, 1e12),
-			Meaning: "Approximate cap of telemetry, in entries, of all streams together; each has an " +
-				"equal part of it. Dead letters: at most 10,000, or this if it is less.",
-			Consequence: "What is beyond it is trimmed, **read or not**: your consumers may be down for so long."},
+			Meaning:     "Approximate cap of telemetry, in entries of all streams together.",
+			Consequence: "The oldest are trimmed, **read or not**: your consumers may be down that long."},
 	})
 }
 

@@ -43,8 +43,7 @@ func (c *Command) help() string {
 // Markdown formats settings as a table for the manual.
 func Markdown(rows []Setting) string {
 	var b strings.Builder
-	b.WriteString("| setting | default | meaning | consequence, and what never to do |\n")
-	b.WriteString("|---|---|---|---|\n")
+	b.WriteString("| setting | default | meaning, and what never to do |\n|---|---|---|\n")
 	for _, s := range rows {
 		name, def := "`--"+s.Flag()+"`", s.defaultText()
 		if !s.isFlagAlone() {
@@ -53,7 +52,11 @@ func Markdown(rows []Setting) string {
 		if s.Default != "" {
 			def = "`" + def + "`"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, def, s.Meaning, s.Consequence)
+		meaning := s.Meaning
+		if s.Consequence != "" {
+			meaning = strings.TrimSuffix(meaning, ".") + ". " + s.Consequence
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, def, meaning)
 	}
 	return b.String()
 }

@@ -32,8 +32,7 @@ func (r *Redis) Table() []cli.Setting {
 				"`password=` the servers'. With `addr=` alone: a Redis Cluster, " +
 				"`redis://host:6379?addr=host2:6379`; one address will do while that node answers at the " +
 				"start. `embedded`: a Redis inside the process, for trying out.",
-			Consequence: "**Never** set `embedded` in production: each replica would be alone with its " +
-				"own registry, and lose it on restart."},
+			Consequence: "**Never** set `embedded` in production: each replica would be alone."},
 	}, r.fileTable()...)
 }
 
@@ -49,9 +48,8 @@ func (r *Redis) fileTable() []cli.Setting {
 	})
 	password.Meaning = "File of Redis' password; the user stays in the URL: `redis://rollcall@host:6379/0`. " +
 		"With Sentinel it is the servers' password, not the sentinels'."
-	password.Consequence = "Read again within a second of a change, without a restart, and used once Redis has " +
-		"accepted it. Until then the old one stays in use, with a warning and `settings_file_failing`; at " +
-		"start an unreadable file is an error. [How to rotate a password](operate.md#rotate-a-password)."
+	password.Consequence = "Read again when it changes, and used once Redis has accepted it: [how to rotate a " +
+		"password](operate.md#rotate-a-password)."
 	password.Check = func(in *cli.Input) {
 		if f.password != "" && in.Understood("REDIS_URL") && (r.Embedded() || r.password() != "") {
 			in.Fault("REDIS_PASSWORD_FILE: expected a REDIS_URL of a server, without a password")
@@ -60,10 +58,10 @@ func (r *Redis) fileTable() []cli.Setting {
 	ca := cli.File(&f.ca, "REDIS_TLS_CA_FILE", readable)
 	ca.Meaning = "File of the CA certificates, in PEM, that Redis' certificate is checked against. Empty: " +
 		"the system's."
-	ca.Consequence = "With `rediss://` only. Read again as the password is."
+	ca.Consequence = "With `rediss://` only. Read again when it changes."
 	cert := cli.File(&f.cert, "REDIS_TLS_CERT_FILE", readable)
 	cert.Meaning = "File of the client's certificate, in PEM, for a Redis that asks for one."
-	cert.Consequence = "With `rediss://` only. Read again, together with its key, as the password is."
+	cert.Consequence = "As the CA's, together with its key."
 	key := cli.File(&f.key, "REDIS_TLS_KEY_FILE", readable)
 	key.Meaning = "File of its key, in PEM."
 	ca.Check = func(in *cli.Input) {

@@ -33,27 +33,22 @@ type Base struct {
 func (b *Base) Table() []cli.Setting {
 	return slices.Concat(b.Redis.Table(), []cli.Setting{
 		{Name: "INSTANCE_ID", Value: cli.Text(&b.InstanceID, instanceID),
-			Meaning: "Names this replica in the registry. Empty: host name and a random part, new at " +
-				"every start.",
-			Consequence: "If you fix it (StatefulSet), the newest process of that name wins, and reads the " +
-				"whole registry once at its start: half a second of Redis' time for a million " +
-				"entries. At most 128 letters, digits, `-`, `_`, `.` or `:`. **Never** give two " +
+			Meaning: "Name of this replica. Empty: host name and a random part, new at every start.",
+			Consequence: "If fixed (StatefulSet), the newest process of that name wins, and reads the " +
+				"whole registry once. At most 128 letters, digits, `-`, `_`, `.` or `:`. **Never** give two " +
 				"running replicas the same one: each start ends the other."},
 		{Name: "HTTP_ADDR", Default: "127.0.0.1:8080", Value: cli.Address(&b.HTTPAddr),
 			Meaning: "Where metrics, health, status and admin are served, in plain HTTP.",
-			Consequence: "In a container set `:8080`, or neither probes nor Prometheus reach it. " +
+			Consequence: "In a container set `:8080`. " +
 				"**Never** open it to the world."},
 		{Name: "HTTP_HOSTS", Value: b.hosts,
-			Meaning: "Host names of page, status and admin, separated by commas: those of an Ingress or " +
-				"proxy in front. Addresses, names without a dot, the host's own name and names " +
-				"that nobody can register (`.svc`, `.internal`, `.local`) need not be named. `*`: any name.",
-			Consequence: "A request by another name has status 421, so that no page elsewhere can read in your " +
-				"browser what this replica shows."},
+			Meaning: "Host names of an Ingress or proxy in front, with commas. Addresses, names without a dot, " +
+				"the host's own and `.svc`, `.internal`, `.local` need not be named. `*`: any name.",
+			Consequence: "Another name gets 421, so that no foreign page can read this one in your browser."},
 	}, b.TokenTable(), []cli.Setting{
 		{Name: "SHUTDOWN_GRACE", Default: "10s",
-			Value: cli.Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
-			Meaning: "Most time for a graceful stop. A second SIGTERM, at least half a second later, " +
-				"leaves at once."},
+			Value:   cli.Duration(&b.ShutdownGrace, 100*time.Millisecond, 10*time.Minute),
+			Meaning: "Most time for a graceful stop. A second SIGTERM leaves at once."},
 		{Name: "LOG_LEVEL", Default: "info", Meaning: "`debug`, `info`, `warn` or `error`.",
 			Value: func(v string) error {
 				// slog would also take "INFO+3"; one spelling is enough.
@@ -62,8 +57,7 @@ func (b *Base) Table() []cli.Setting {
 				}
 				return b.LogLevel.UnmarshalText([]byte(v))
 			},
-			Consequence: "At `debug` there is a line for each pass, so one a second on the leader, and " +
-				"for each device socket that ends."},
+			Consequence: "`debug`: a line for each pass, one a second, and for each device socket that ends."},
 		{Name: "LOG_FORMAT", Default: "text", Value: cli.OneOf(&b.LogFormat, "text", "json"),
 			Meaning: "`text` or `json`."},
 	})
@@ -90,10 +84,8 @@ func (b *Base) TokenTable() []cli.Setting {
 		}
 		return err
 	})
-	file.Meaning = "File of the same, in its place. It is read again when it changes; no restart. A second " +
-		"line is a second token, for while clients change over."
-	file.Consequence = "A token that is too short, or a file that cannot be read, leaves the old token " +
-		"in use, with a warning and `settings_file_failing`; at start it is an error."
+	file.Meaning = "File of the same, in its place, read again when it changes. A second line is a " +
+		"second token, for while clients change over."
 	file.Check = func(in *cli.Input) { in.NotBoth("ADMIN_TOKEN", "ADMIN_TOKEN_FILE") }
 	return []cli.Setting{
 		{Name: "ADMIN_TOKEN", Secret: true, Bare: true,

@@ -36,41 +36,38 @@ type Defaults struct {
 func (f *Fleet) Table(name string, d Defaults) []cli.Setting {
 	return []cli.Setting{
 		{Name: "HEARTBEAT_INTERVAL", Default: d.Interval,
-			Value:   cli.Duration(&f.HeartbeatInterval, 50*time.Millisecond, time.Hour),
-			Meaning: "Time between two heartbeats" + d.Heartbeat + ".",
-			Consequence: "Also how soon everything is back after Redis lost it. While two settings meet, nothing is " +
-				"removed (`settings`)."},
+			Value:       cli.Duration(&f.HeartbeatInterval, 50*time.Millisecond, time.Hour),
+			Meaning:     "Time between two heartbeats of a replica" + d.Heartbeat + ".",
+			Consequence: "Also how soon everything is back after Redis lost it. While replicas differ, nothing is removed."},
 		{Name: "HEARTBEAT_TTL", Default: d.TTL,
 			Value:   cli.Duration(&f.HeartbeatTTL, 150*time.Millisecond, 24*time.Hour),
-			Meaning: "How long a heartbeat is valid" + d.Heartbeat + ". At least three times the interval.",
-			Consequence: "How long what the dead held stays, and how long a stall the living survive. Nothing is " +
-				"removed before Redis was listened to for this and 2 s. **Never** shorter than that of plain writers, " +
-				"whose setting nobody can compare."},
+			Meaning: "How long a replica's heartbeat is valid" + d.Heartbeat + ". At least three intervals.",
+			Consequence: "How long what the dead held stays, and how long a stall the living survive. **Never** " +
+				"shorter than that of plain writers, which nobody can compare."},
 		{Name: name + "_PREFIX", Default: d.Prefix, Value: cli.Prefix(&f.Prefix),
 			Meaning: "What the names of the fleet's keys begin with.", Consequence: d.Prefixes},
 		{Name: name + "_INTERVAL", Default: d.Every, Value: cli.Duration(&f.Every, 50*time.Millisecond, 24*time.Hour),
 			Meaning: "Time between two full passes.", Consequence: d.Passes},
 		{Name: name + "_INTERVAL_MS", Value: cli.Milliseconds(&f.Every, 50*time.Millisecond, 24*time.Hour),
-			Meaning: "The same in milliseconds, for deployments that set it so. Both: refused."},
+			Meaning: "The same in milliseconds, in its place."},
 		{Name: name + "_LEASE_TTL", Default: "15s",
-			Value:   cli.Duration(&f.LeaseTTL, 300*time.Millisecond, 10*time.Minute),
-			Meaning: "How long the lease outlives a leader that died.",
-			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis. " +
-				"Should be the same everywhere."},
+			Value:       cli.Duration(&f.LeaseTTL, 300*time.Millisecond, 10*time.Minute),
+			Meaning:     "How long the lease outlives a leader that died.",
+			Consequence: "Shorter: another leads sooner, and the lease is lost to shorter hitches of Redis."},
 		{Name: name + "_REDIS_SHARE", Default: "0.25", Value: cli.Share(&f.RedisShare, janitor.LeastShare),
-			Meaning: "Most of Redis' time that passes may take, over any second, all together.",
-			Consequence: "They slow down by themselves, to a fifth of this, while small calls take longer than " +
-				"usual. 1: as fast as it can while nothing suffers. At least 0.005."},
+			Meaning:     "Most of Redis' time that all passes together may take.",
+			Consequence: "Down to a fifth of it while small calls take longer than usual. At least 0.005."},
 		{Name: name + "_SCAN_COUNT", Default: "1000", Value: cli.Number(&f.ScanCount, 1, 20_000),
 			Meaning:     "Most entries a page of a scan.",
-			Consequence: "A term begins with half of it; pages shrink where one holds Redis for long."},
+			Consequence: "Pages begin with half of it, and shrink where one holds Redis for long."},
 		{Name: name + "_DELETE_BATCH", Default: "500", Value: cli.Number(&f.DeleteBatch, 1, 1000),
 			Meaning: "Most entries a guarded delete.", Consequence: "Batches change as pages do."},
 		{Name: name + "_EXISTS_CONCURRENCY", Default: "8", Value: cli.Number(&f.Exists, 1, 1024),
-			Meaning: "Requests for liveness under way at once, of up to 500 owners each.", Consequence: "Matters with thousands of replicas."},
+			Meaning:     "Requests for liveness at once, of up to 500 owners each.",
+			Consequence: "Matters with thousands of replicas."},
 		{Name: name + "_DRY_RUN", Default: "false", Switch: true, Value: cli.Bool(&f.DryRun),
 			Meaning:     "The leader judges and reports, and deletes nothing.",
-			Consequence: "It holds only while *this* replica leads: set it on all. After an hour it is a finding."},
+			Consequence: "It holds only while *this* replica leads: set it on all."},
 	}
 }
 

@@ -34,6 +34,9 @@ func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Sett
 		if name != EveryProgram {
 			rows = slices.DeleteFunc(slices.Clone(rows), shared())
 		}
+		if name != ingest && name != EveryProgram {
+			alike(rows)
+		}
 		want = before + begin + "\n" + strings.ReplaceAll(cli.Markdown(rows), "](", link) + "\n" + end + after
 	}
 	if update {
@@ -46,6 +49,20 @@ func Tables(t testing.TB, page string, update bool, tables map[string][]cli.Sett
 
 // EveryProgram is the table of docs/reference/settings.md to which the other tables link.
 const EveryProgram = "every program"
+
+// ingest has the table with the texts of all that other programs have alike.
+const ingest = "ingest"
+
+// alike refers rows to those of ingest that differ only in the default, or in the name's beginning.
+func alike(rows []cli.Setting) {
+	for i, row := range rows {
+		for _, of := range new(program.Fleet).Table("JANITOR", program.Defaults{}) {
+			if row.Meaning == of.Meaning && row.Consequence == of.Consequence {
+				rows[i].Meaning, rows[i].Consequence = "As [ingest's](reference/settings.md#of-ingest).", ""
+			}
+		}
+	}
+}
 
 // shared reports whether a setting is in the table of EveryProgram.
 func shared() func(cli.Setting) bool {

@@ -1,5 +1,5 @@
 // Package tracing sends spans by OpenTelemetry (OTLP over HTTP) if the usual variables name an
-// endpoint. docs/reference/logs.md lists the variables and the spans.
+// endpoint. docs/reference/metrics.md lists the variables and the spans.
 //
 //	traces := tracing.Start(ctx, tracing.Config{Program: "ingest", Instance: id, Logger: log})
 //	defer traces.Close()

@@ -57,11 +57,15 @@ func NewRecorder() *Recorder { return &Recorder{Registry: prometheus.NewRegistry
 func Check(t *testing.T, root, title string, r *Recorder, update bool) {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("| metric | type, labels | what | normal | otherwise |\n|---|---|---|---|---|\n")
+	b.WriteString("| metric | labels, what | normal; otherwise |\n|---|---|---|\n")
 	for _, m := range r.metrics(t) {
 		text, ok := meanings[m.name]
 		require.True(t, ok, "internal/docs/metricspage/meanings.go has no entry for the metric %s", m.name)
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", m.name, m.kindAndLabels(), m.help, text.normal, text.otherwise)
+		normal := text.normal
+		if text.otherwise != "" {
+			normal += "; " + text.otherwise
+		}
+		fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", m.name, m.kindAndLabels(), m.help, normal)
 	}
 	have, err := os.ReadFile(root + page)
 	require.NoError(t, err)
@@ -152,13 +156,21 @@ func (r *Recorder) gathered(t *testing.T) (kinds map[string]string, values map[s
 	return kinds, values
 }
 
+// ownNames are labels with values that rules, keys or settings name.
+var ownNames = []string{"rule", "category", "key", "setting"}
+
+// kindAndLabels omits the kinds that names show: a counter's ends with _total.
 func (m metric) kindAndLabels() string {
-	text := m.kind
+	text := ""
+	if m.kind == "histogram" {
+		text = "Histogram. "
+	}
 	for _, label := range m.labels {
-		text += "; `" + label + "`"
-		if known := m.values[label]; len(known) > 0 {
+		text += "`" + label + "`"
+		if known := m.values[label]; len(known) > 0 && !slices.Contains(ownNames, label) {
 			text += ": " + strings.Join(known, ", ")
 		}
+		text += ". "
 	}
 	return text
 }

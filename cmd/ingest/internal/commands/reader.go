@@ -104,13 +104,12 @@ func New(cfg Config) *Reader {
 		"the queue of commands cannot be read, trying again", "the queue of commands is read again")
 	auto := promauto.With(cfg.Registerer)
 	r.counted = auto.NewCounterVec(prometheus.CounterOpts{Name: "ingest_commands_total",
-		Help: "Commands that this replica saw to, by status of the outcome, " +
-			"or queued (it waits for its device now), duplicate or unusable (gone without one)."}, []string{"status"})
+		Help: "Commands that this replica saw to, by status."}, []string{"status"})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_outstanding",
-		Help: "Commands that this replica has read and that have no outcome yet.",
+		Help: "Commands read here without an outcome yet.",
 	}, func() float64 { return float64(r.Outstanding()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "ingest_commands_waiting",
-		Help: "Commands in the fleet's queue for devices that are away, as this replica last read it.",
+		Help: "Commands in the fleet's queue for devices that are away.",
 	}, func() float64 { return float64(r.Waiting()) })
 	return r
 }

@@ -34,8 +34,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			func() float64 { return float64(value()) })
 	}
 	gauge("ingest_connections", "Device sockets open now.", g.Connections)
-	gauge("ingest_connections_limit", "Sockets of devices that may be open: INGEST_MAX_CONNS, or less if "+
-		"the limit of open files allows less.", func() int { return g.cfg.MaxConns })
+	gauge("ingest_connections_limit", "Sockets of devices that may be open.", func() int { return g.cfg.MaxConns })
 	gauge("ingest_unidentified", "Open sockets that have not sent an IMEI.",
 		func() int { all, _ := g.hall.Size(); return all })
 	gauge("ingest_unproven", "Sockets open now that named an IMEI and have had no record stored within 65 minutes.",
@@ -43,7 +42,7 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 	gauge("ingest_largest_network", "Most sockets of one network (a /24 of IPv4, a /64 of IPv6) that have had "+
 		"records stored within 65 minutes.", g.places.Largest)
 	gauge("ingest_registrations",
-		"Devices being registered now; at the bound further ones wait for their answer.",
+		"Devices being registered now.",
 		func() int { return len(g.turns) })
 	gauge("ingest_messages_waiting", "Messages of devices that wait for Redis.",
 		func() int { return g.Messages().Waiting })
@@ -51,42 +50,30 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 		gauge("ingest_certificate_ends_seconds", "When the certificate of INGEST_TLS_CERT expires, in Unix time.",
 			func() int { return int(certificate().Leaf.NotAfter.Unix()) })
 	}
-	messages := vec("ingest_messages_total", "Messages that devices sent in codecs 12 to 15 and that "+
-		"answer no command for certain, by outcome: stored, lost (Redis was away for too long).", "outcome")
+	messages := vec("ingest_messages_total", "Messages that devices sent unasked in codecs 12 to 15, by outcome.", "outcome")
 	bytes := vec("ingest_bytes_total",
-		"Bytes of devices, without TLS and PROXY headers, by direction: in, out.", "direction")
+		"Bytes of devices, without TLS and PROXY headers.", "direction")
 	return &metrics{
-		handshakes: vec("ingest_handshakes_total", "Handshakes, by outcome: accepted, refused (no IMEI, or a wrong certificate), "+
-			"incomplete (closed or too slow), unknown_device (not in the set), "+
-			"undecided (Redis did not answer whether it is).", "outcome"),
+		handshakes: vec("ingest_handshakes_total", "Handshakes, by outcome.", "outcome"),
 		luhn: counter("ingest_imei_luhn_failures_total",
 			"Devices accepted although the check digit of their IMEI is wrong."),
 		authority: counter("ingest_authority_failures_total",
 			"Questions which devices may be served that Redis did not answer."),
-		frames: vec("ingest_frames_total", "Frames, by codec and outcome: acknowledged, "+
-			"dead (kept as a dead letter), repeated (a dead letter that came again, acknowledged), "+
-			"command (never acknowledged), failed (Redis did not take it), "+
-			"unanswered (stored, but the device was gone), abandoned (the socket ended while the frame "+
-			"waited because its device sends too much), rejected (framing or CRC, codec empty).",
+		frames: vec("ingest_frames_total", "Frames, by codec and outcome.",
 			"codec", "outcome"),
-		records: vec("ingest_records_total", "Records stored, by codec.", "codec"),
-		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason: refused, crowded "+
-			"(to make room for a device), unproven (nothing to store in time), unknown_device, undecided, untrusted, "+
-			"proxy, tls, certificate, closed, idle, incomplete, framing, unknown, "+
-			"store, moved, draining, network.", "reason"),
-		in:   bytes.WithLabelValues("in"),
-		out:  bytes.WithLabelValues("out"),
-		dead: counter("ingest_dead_letters_total", "Frames kept as dead letters."),
-		slowed: counter("ingest_slowed_frames_total", "Frames that waited before they were stored, "+
-			"because their device sent more than one device may."),
+		records:     vec("ingest_records_total", "Records stored, by codec.", "codec"),
+		disconnects: vec("ingest_disconnects_total", "Sockets ended, by reason.", "reason"),
+		in:          bytes.WithLabelValues("in"),
+		out:         bytes.WithLabelValues("out"),
+		dead:        counter("ingest_dead_letters_total", "Frames kept as dead letters."),
+		slowed:      counter("ingest_slowed_frames_total", "Frames that waited because their device sends too much."),
 		stray: counter("ingest_stray_responses_total", "Responses of devices that no command waited for: "+
 			"further frames of an answer, late answers, data of their own."),
 		messages: messages.WithLabelValues("stored"),
 		lost:     messages.WithLabelValues("lost"),
 		latency: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "ingest_acknowledgement_seconds",
-			Help: "Time from a whole frame to its acknowledgement, which is sent after Redis has the " +
-				"records; without the time that a frame waits because its device sends too much.",
+			Name:    "ingest_acknowledgement_seconds",
+			Help:    "Time from a whole frame to its acknowledgement, without that of slowed frames.",
 			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5, 10},
 		}),
 	}
