@@ -62,8 +62,8 @@ func TestEveryWarningAndErrorIsExplained(t *testing.T) {
 	require.Greater(t, found, 30)
 	_, messages, _ := strings.Cut(page, "\n## Warnings and errors")
 	messages, _, _ = strings.Cut(messages, "\n## ")
-	// A text of three words is a message, and so is one alone in a row.
-	for _, named := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\||`([^` ]+(?: [^` ]+){2,})`").FindAllStringSubmatch(messages, -1) {
+	// A text of three words is a message, and so is the first of an item or a row.
+	for _, named := range regexp.MustCompile("(?m)^[-|] (?:ERROR )?`([^`]+)`|`([^` ]+(?: [^` ]+){2,})`").FindAllStringSubmatch(messages, -1) {
 		message := named[1] + named[2]
 		require.True(t, strings.Contains(texts, `"`+message+`"`), "%s explains %q, which nothing logs", logLines, message)
 	}

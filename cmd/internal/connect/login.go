@@ -30,8 +30,7 @@ func (r *Redis) Table() []cli.Setting {
 			Meaning: "`redis://`, `rediss://` (TLS) or `unix://`. With `master_name=` and `addr=`: " +
 				"Sentinel; user and password before the @ are then the sentinels', `username=` and " +
 				"`password=` the servers'. With `addr=` alone: a Redis Cluster, " +
-				"`redis://host:6379?addr=host2:6379`; one address will do while that node answers at the " +
-				"start. `embedded`: a Redis inside the process, for trying out.",
+				"`redis://host:6379?addr=host2:6379`. `embedded`: a Redis inside the process, for trying out.",
 			Consequence: "**Never** set `embedded` in production: each replica would be alone."},
 	}, r.fileTable()...)
 }

@@ -156,8 +156,8 @@ func (r *Recorder) gathered(t *testing.T) (kinds map[string]string, values map[s
 	return kinds, values
 }
 
-// ownNames are labels with values that rules, keys or settings name.
-var ownNames = []string{"rule", "category", "key", "setting"}
+// ownNames are labels whose values are the names of rules, sweeps, keys or settings.
+var ownNames = []string{"rule", "category", "key", "setting", "sweep"}
 
 // kindAndLabels omits the kinds that names show: a counter's ends with _total.
 func (m metric) kindAndLabels() string {
@@ -165,11 +165,16 @@ func (m metric) kindAndLabels() string {
 	if m.kind == "histogram" {
 		text = "Histogram. "
 	}
-	for _, label := range m.labels {
+	for i, label := range m.labels {
+		if i > 0 {
+			text += "; "
+		}
 		text += "`" + label + "`"
 		if known := m.values[label]; len(known) > 0 && !slices.Contains(ownNames, label) {
 			text += ": " + strings.Join(known, ", ")
 		}
+	}
+	if len(m.labels) > 0 {
 		text += ". "
 	}
 	return text
