@@ -15,6 +15,6 @@ func TestTheSettingsPageHasTheTablesOfTheCode(t *testing.T) {
 	t.Parallel()
 	programtest.Tables(t, "../../docs/reference/settings.md", *update, map[string][]cli.Setting{
 		programtest.EveryProgram: new(program.Base).Table(),
-		"ingest":                 new(settings).table(), "ingest simulate": new(simulation).table(),
+		"ingest":                 new(settings).table(),
 	})
 }

@@ -86,7 +86,7 @@ func (s *settings) table() []cli.Setting {
 		{Name: "INGEST_TLS_KEY", Value: cli.Text(&s.ingestTLSKey),
 			Meaning: "File of its key, in PEM."},
 		{Name: "INGEST_TLS_EXPIRED", Default: "refuse", Value: cli.OneOf(&s.ingestTLSExpired, "refuse", "accept"),
-			Meaning:     "What becomes of a certificate that has expired: refused (the former one stays), or used.",
+			Meaning:     "A certificate that has expired: `refuse`: the former one stays. `accept`: it is used.",
 			Consequence: "Devices that check it do not connect. A finding warns 14 days before."},
 		{Name: "INGEST_TLS_CLIENT_CA", Value: cli.Text(&s.ingestTLSClientCA),
 			Meaning: "File of the authorities, in PEM, that vouch for devices: by TLS each must show a " +

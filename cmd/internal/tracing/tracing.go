@@ -1,5 +1,5 @@
 // Package tracing sends spans by OpenTelemetry (OTLP over HTTP) if the usual variables name an
-// endpoint. docs/reference/metrics.md lists the variables and the spans.
+// endpoint. docs/reference/metrics.md lists the variables.
 //
 //	traces := tracing.Start(ctx, tracing.Config{Program: "ingest", Instance: id, Logger: log})
 //	defer traces.Close()
@@ -7,6 +7,22 @@
 //
 // Without an endpoint Start returns nil, whose methods do nothing. Errors are logged, and stop
 // nobody.
+//
+// # Spans
+//
+// Attributes begin with rollcall.; the resource has service.name, .version and .instance.id.
+//
+//   - term, of the leader: from the lease won to the end of all work of the term. epoch, end (why it
+//     ended).
+//   - open, in term: one try to begin the term in the log and to read the roster. epoch.
+//   - pass, linked to its term: one pass of a sweep. sweep, epoch, owner (if one was asked for),
+//     outcome, reason, scanned, condemned, evicted, spared.REASON, dry_run.
+//   - batch, in pass: its wait for a share of Redis' time, and the script that deletes. sweep, owner
+//     (the dead instance), items, batch (its id in the eviction log), verdict, deleted, held.
+//   - registration, of ingest: from a device's name to its entry in Redis. outcome, landed, and since
+//     the socket was accepted: named_after, answered_after.
+//   - the route, of availability, as POST /api/v1/mitra/online: one request, in the caller's span.
+//     http.route, http.request.method, http.response.status_code.
 package tracing
 
 import (

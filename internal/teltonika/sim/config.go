@@ -24,8 +24,8 @@ const (
 	firstIMEI = 35_630_704_000_000 // the fifteenth digit is the check digit
 )
 
-// Config describes a simulation. docs/reference/settings.md explains the fields, which are flags of
-// ingest simulate, and their defaults.
+// Config describes a simulation. ingest simulate -h explains the fields, which are its flags, and
+// their defaults.
 type Config struct {
 	Devices    int
 	Targets    []string
