@@ -6,7 +6,6 @@ import (
 
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/together"
-	"github.com/rollcall-redis/rollcall/janitor/internal/pacing"
 )
 
 // For tests in package janitor_test, which need a registry, which imports this package.
@@ -37,13 +36,6 @@ func (j *Janitor) Tick(ctx context.Context, leading bool) (guard.Witness, error)
 
 func (j *Janitor) Timing() guard.Timing { return j.timing }
 
-// NextTick is the time to a leader's next tick, HeldFor the time for which deletes are held.
-func (j *Janitor) NextTick() time.Duration { return j.listener.wait(true) }
-func (j *Janitor) HeldFor() time.Duration {
-	left, _ := j.listener.heard().heldFor(time.Now())
-	return left
-}
-
 // CoolDown resigns, and does not contend for d.
 func (j *Janitor) CoolDown(d time.Duration) { j.elector.Resign(d) }
 
@@ -62,10 +54,7 @@ func (j *Janitor) Heartbeats(ctx context.Context, owners []string) (map[string]t
 	return j.heartbeats(ctx, owners)
 }
 
-// PaceIs replaces the pace.
-func (j *Janitor) PaceIs(p *pacing.Pace)       { j.pace = p }
 func (j *Janitor) SweepsAre(sweeps ...Sweeper) { j.sweeps = sweeps }
-func (j *Janitor) SweepAt(i int) Sweeper       { return j.sweeps[i] }
 func (j *Janitor) SweepCount() int             { return len(j.sweeps) }
 
 func (p *Pass) AddTotal(n int)                                          { p.addTotal(n) }
@@ -82,29 +71,11 @@ func NewBatcher(p *Pass) *batcher {
 func (b *batcher) Add(ctx context.Context, owner, id string) error { return b.add(ctx, owner, id) }
 func (b *batcher) Flush(ctx context.Context) error                 { return b.flush(ctx) }
 
-// EndTerm ends the term during a pass.
-func (p *Pass) EndTerm(err error) { p.t.end(err) }
-
-// Term is a term that a test steps by hand.
+// Term is a term that a test watches.
 type Term struct{ *termState }
-
-type LeaseTerm = term
 
 // PresentTerm returns the janitor's current term.
 func (j *Janitor) PresentTerm() *Term { return &Term{j.termState.Load()} }
 
-func NewTerm(ctx context.Context, j *Janitor, l LeaseTerm, end context.CancelCauseFunc) *Term {
-	return &Term{newTermState(ctx, j, l, end)}
-}
-func (t *Term) Open() error { return t.tryOpen() }
-
-// ReadRoster reads the records, however fresh the last reading is.
-func (t *Term) ReadRoster(ctx context.Context) (map[string]Liveness, error) {
-	t.owners.view(func(r *reading) { r.until = time.Time{} })
-	roster, _, err := t.owners.members(ctx)
-	return roster, err
-}
-func (t *Term) Over() bool            { return t.ctx.Err() != nil }
 func (t *Term) Done() <-chan struct{} { return t.done }
 func (t *Term) Cause() error          { return context.Cause(t.ctx) }
-func (t *Term) Pass(s Sweeper) Report { return t.pass(t.ctx, s, Request{}, Done).report }
