@@ -171,16 +171,15 @@ func (p *people) hammer(ctx context.Context) {
 	case 1, 2, 3:
 		p.activate(ctx, living, rand.IntN(3) > 0)
 	case 4, 5, 6, 7:
-		p.service.session(ctx, p.session(), "accept", map[string]string{"mitra_id": living})
+		p.service.session(ctx, p.session(), "accept", `{"mitra_id": "`+living+`"}`)
 	case 8, 9, 10:
-		p.service.session(ctx, p.session(), "reroute", map[string]string{"mitra_id": living})
+		p.service.session(ctx, p.session(), "reroute", `{"mitra_id": "`+living+`"}`)
 	case 11, 12, 13:
-		p.service.session(ctx, p.session(), "end", map[string]string{"status": "completed"})
+		p.service.session(ctx, p.session(), "end", `{"status": "completed"}`)
 	case 14, 15, 16:
 		p.search(ctx)
 	case 17:
-		status, _ := p.call(ctx, p.token("customer", "chaos"), http.MethodGet, "/api/v1/availability", nil)
-		p.count("snapshot", status)
+		p.count(p.call(ctx, p.token("customer", "chaos"), http.MethodGet, "availability", ""))
 	default:
 		p.byHand(ctx, living, silent)
 	}

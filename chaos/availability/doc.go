@@ -13,8 +13,11 @@
 // # The truth
 //
 // A trigger on the states writes each version into a table, in the same transaction, with the
-// statement that made it. When Postgres is set back to an older copy of its data, the lost
-// versions are kept and served by a server of their own, because Redis may have shown them.
+// statement that made it.
+//
+// Whatever sets a store back to older data, removes keys, or is away for an instant is played by
+// the search, in the folder search. Rows have what only real processes show: kills and stops in the
+// middle of a step, and sixteen writers at once.
 //
 // Redis' append-only file has the order in which readers saw things, and a script's writes as one
 // event. Its times are whole seconds; heartbeats in it are the server's clock in milliseconds.

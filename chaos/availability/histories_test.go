@@ -2,6 +2,7 @@ package availability
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,20 +32,38 @@ func shown(id, version, sessions string) string {
 		" ; HSET mitras:version " + id + " " + version
 }
 
-// known are two mitras, of whom a is given a session, which goes to b then.
-func known() (t truth) {
-	add := func(mitra string, version int64, sessions int, xid uint64, by string) {
-		at := noon.Add(time.Duration(xid) * time.Second)
-		t.changes = append(t.changes, change{
-			seq: int64(len(t.changes)), mitra: mitra, version: version, xid: xid, at: at, committed: at, by: by,
-			state: state{online: true, active: true, sessions: sessions},
-		})
+// two mitras, of whom a is given a session, which goes to b then: each version a line, in the order
+// in which they were taken. A line has the mitra, the version, the second of the change and of its
+// commit, the writer, whether it is online then, and its sessions.
+const two = `
+a 1 1    1    raw        online 0
+b 1 1    1    set_online online 0
+a 2 2    2    session    online 1
+a 3 3    3    session    online 0
+b 2 3    3    session    online 1
+`
+
+func second(text string) time.Time {
+	n, _ := strconv.ParseFloat(text, 64)
+	return noon.Add(time.Duration(n * float64(time.Second)))
+}
+
+// committed are the versions of a text. What is committed at one moment is of one transaction.
+func committed(text string) (t truth) {
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		words := strings.Fields(line)
+		version, _ := strconv.ParseInt(words[1], 10, 64)
+		sessions, _ := strconv.Atoi(words[6])
+		c := change{
+			seq: int64(len(t.changes)), mitra: words[0], version: version, at: second(words[2]), committed: second(words[3]),
+			by: words[4], state: state{online: words[5] == "online", active: true, sessions: sessions},
+		}
+		c.xid = uint64(c.committed.UnixMilli())
+		t.changes = append(t.changes, c)
+		if c.by == "auto_offline" || c.by == "revive" {
+			t.flips = append(t.flips, flip{c.mitra, words[5]})
+		}
 	}
-	add("a", 1, 0, 1, raw)
-	add("b", 1, 0, 1, "set_online")
-	add("a", 2, 1, 2, "session")
-	add("a", 3, 0, 3, "session")
-	add("b", 2, 1, 3, "session")
 	return t
 }
 
@@ -64,7 +83,7 @@ func TestTheOracleAcceptsWhatIsRight(t *testing.T) {
 		"SREM mitras:deactivated a ; "+shown("a", "3", "0"), "SET mitra:capacity:b 1",
 		"SET chaos:fault corruption ; SADD mitras:online nobody", "SREM mitras:online nobody",
 		"SET janitor:leader one/x",
-	), known(), false)
+	), committed(two))
 	require.Empty(t, v.Wrong)
 	require.Equal(t, 1, v.seeds)
 	require.Zero(t, v.halves)
@@ -93,9 +112,8 @@ func TestTheOracleRejectsWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			of := known()
-			of.changes = append(of.changes, change{mitra: "c", version: 1, state: state{online: true, active: true}})
-			v := judgeMirror(events(append(begin, c.lines...)...), of, false)
+			of := committed(two + "c 1 99 99 raw online 0")
+			v := judgeMirror(events(append(begin, c.lines...)...), of)
 			require.NotEmpty(t, v.Wrong)
 			require.Contains(t, v.Wrong[0], c.says)
 		})
@@ -112,7 +130,7 @@ func TestReroutesInHalvesAreCountedAndFewAreTaken(t *testing.T) {
 		for range n {
 			history = append(history, halves...)
 		}
-		v := judgeMirror(events(history...), known(), false)
+		v := judgeMirror(events(history...), committed(two))
 		require.Len(t, v.Wrong, wrong)
 		require.Equal(t, n, v.halves)
 		require.Equal(t, 2*n, v.moves)
@@ -121,50 +139,42 @@ func TestReroutesInHalvesAreCountedAndFewAreTaken(t *testing.T) {
 
 func TestTheJudgeOfPostgresRejectsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	flipped := func(t *truth) {
-		t.changes = append(t.changes, change{
-			seq: 9, mitra: "a", version: 4, at: noon.Add(10 * time.Second), committed: noon.Add(10100 * time.Millisecond),
-			by: "auto_offline", state: state{active: true},
-		})
-		t.flips, t.logs = []flip{{"a", "offline"}}, []flip{{"a", "offline"}}
-	}
-	signed := func(from, to time.Duration) map[string][]sign {
-		return map[string][]sign{"a": {{noon.Add(from), noon.Add(to)}}}
-	}
+	const offline = "a 4 10 10.1 auto_offline offline 0\n"
 	for _, c := range []struct {
-		name, says string // "": it is right
-		change     func(t *truth)
-		signs      map[string][]sign
+		name, says  string // "": it is right
+		instead, of string // what it has in place of a part of the text; "": behind it
+		signs       string // from, to
+		logs        int    // rows a flip
 	}{
-		{"as it is", "", func(*truth) {}, nil},
-		{"silence", "", flipped, signed(6*time.Second, 7*time.Second)},
-		{"a sign of life", "gave a sign of life", flipped, signed(8*time.Second, 9*time.Second)},
-		{"a sign answered behind the flip", "gave a sign of life", flipped, signed(9*time.Second, 11*time.Second)},
-		{"a sign before the commit", "gave a sign of life", flipped, signed(10050*time.Millisecond, 11*time.Second)},
-		{"a sign behind the commit", "", flipped, signed(10200*time.Millisecond, 11*time.Second)},
-		{"a sign of one that is online again", "", func(t *truth) {
-			flipped(t)
-			t.changes = append(t.changes, change{seq: 10, mitra: "a", version: 5, at: noon.Add(10500 * time.Millisecond),
-				by: "set_online", state: state{online: true, active: true}})
-		}, signed(9*time.Second, 11*time.Second)},
-		{"a sign that takes the flip back", "", func(t *truth) {
-			flipped(t)
-			t.changes = append(t.changes, change{seq: 10, mitra: "a", version: 5, at: noon.Add(12 * time.Second),
-				by: "revive", state: state{online: true, active: true}})
-			t.flips, t.logs = append(t.flips, flip{"a", "online"}), append(t.logs, flip{"a", "online"})
-		}, signed(10050*time.Millisecond, 10080*time.Millisecond)},
-		{"a version taken twice", "was taken twice", func(t *truth) { t.changes[3].version = 2 }, nil},
-		{"versions in another order", "was taken before", func(t *truth) { t.changes[3].seq = -1 }, nil},
-		{"a place too much", "session 4 of 3", func(t *truth) { t.changes[2].state.sessions = 4 }, nil},
-		{"fewer sessions than none", "has -1 sessions", func(t *truth) { t.changes[2].state.sessions = -1 }, nil},
-		{"a flip without a log row", "log rows", func(t *truth) { flipped(t); t.logs = nil }, nil},
-		{"a flip with two log rows", "log rows", func(t *truth) { flipped(t); t.logs = append(t.logs, t.logs...) }, nil},
+		{"as it is", "", "", "", "", 1},
+		{"silence", "", offline, "", "6 7", 1},
+		{"a sign of life", "gave a sign of life", offline, "", "8 9", 1},
+		{"a sign answered behind the flip", "gave a sign of life", offline, "", "9 11", 1},
+		{"a sign before the commit", "gave a sign of life", offline, "", "10.05 11", 1},
+		{"a sign behind the commit", "", offline, "", "10.2 11", 1},
+		{"a sign of one that is online again", "", offline + "a 5 10.5 10.5 set_online online 0", "", "9 11", 1},
+		{"a sign that takes the flip back", "", offline + "a 5 12 12 revive online 0", "", "10.05 10.08", 1},
+		{"a version taken twice", "was taken twice", "a 2 3", "a 3 3", "", 1},
+		{"versions in another order", "was taken before", "a 0 2    2    session    online 0", "a 3 3    3    session    online 0", "", 1},
+		{"a place too much", "session 4 of 3", "a 2 2    2    session    online 4", "a 2 2    2    session    online 1", "", 1},
+		{"fewer sessions than none", "has -1 sessions", "online -1", "online 1", "", 1},
+		{"a flip without a log row", "log rows", offline, "", "", 0},
+		{"a flip with two log rows", "log rows", offline, "", "", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			of := known()
-			c.change(&of)
-			v := judgeTruth(of, rules{stale: 3 * time.Second, places: 3, signs: c.signs})
+			text := two + c.instead
+			if c.of != "" {
+				text = strings.Replace(two, c.of, c.instead, 1)
+			}
+			of, signs := committed(text), map[string][]sign{}
+			for range c.logs {
+				of.logs = append(of.logs, of.flips...)
+			}
+			if from, to, signed := strings.Cut(c.signs, " "); signed {
+				signs["a"] = []sign{{second(from), second(to)}}
+			}
+			v := judgeTruth(of, rules{stale: 3 * time.Second, places: 3, signs: signs})
 			if c.says == "" {
 				require.Empty(t, v.Wrong)
 				return

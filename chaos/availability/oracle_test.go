@@ -122,33 +122,27 @@ type oracle struct {
 	known   map[string]map[int64][]change
 	partner map[string]map[int64][]change // the others of one transaction
 	last    map[string]int64              // version, since the mirror was emptied
-	tainted map[string]bool               // by the test's own hand or by an eviction, until written anew
+	tainted map[string]bool               // by the test's own hand, until written anew
 	spoiled bool                          // all were; clean are those that were written since
 	clean   map[string]bool
-	evicts  bool // the server drops keys
 }
 
 // judgeMirror judges the history of Redis by that of Postgres: each state that was shown is one
 // that was committed, a version is never followed by an older one, a session that changes hands is
-// counted once, and the mirror is certified only when it is whole. evicts: the server may drop
-// keys.
-func judgeMirror(h history.History, t truth, evicts bool) tally {
+// counted once, and the mirror is certified only when it is whole.
+func judgeMirror(h history.History, t truth) tally {
 	o := &oracle{
-		model: newModel(), evicts: evicts, known: map[string]map[int64][]change{},
+		model: newModel(), known: map[string]map[int64][]change{},
 		partner: map[string]map[int64][]change{}, last: map[string]int64{}, tainted: map[string]bool{},
 		clean: map[string]bool{},
 	}
-	type transaction struct {
-		xid  uint64
-		lost bool
-	}
-	together := map[transaction][]change{}
+	together := map[uint64][]change{}
 	for _, c := range t.changes {
 		if o.known[c.mitra] == nil {
 			o.known[c.mitra], o.partner[c.mitra] = map[int64][]change{}, map[int64][]change{}
 		}
 		o.known[c.mitra][c.version] = append(o.known[c.mitra][c.version], c)
-		together[transaction{c.xid, c.lost}] = append(together[transaction{c.xid, c.lost}], c)
+		together[c.xid] = append(together[c.xid], c)
 	}
 	for _, some := range together {
 		if len(some) != 2 || some[0].mitra == some[1].mitra { // no session changed hands
@@ -175,9 +169,6 @@ func judgeMirror(h history.History, t truth, evicts bool) tally {
 func latest(h history.History) []time.Time {
 	all, at := make([]time.Time, len(h)), time.Time{}
 	for i := len(h) - 1; i >= 0; i-- {
-		if i+1 < len(h) && h[i].Part != h[i+1].Part { // which may begin with older ones
-			at = time.Time{}
-		}
 		if c := h[i].Commands; len(c) == 1 && c[0][0] == "SET" && strings.HasPrefix(c[0][1], heartbeat) {
 			if t, err := time.Parse(isoMS, c[0][2]); err == nil {
 				at = t.Add(time.Millisecond)
@@ -213,7 +204,6 @@ func (o *oracle) event(e *history.Event, before time.Time) {
 			}
 		}
 	}
-	evicted := o.evicts && len(e.Commands) == 1 && (e.Commands[0][0] == "DEL" || e.Commands[0][0] == "UNLINK")
 	switch {
 	case everything:
 		if o.spoiled = e.Fault() != "FLUSHALL" && !e.Life(); !o.spoiled { // else something is left
@@ -222,7 +212,7 @@ func (o *oracle) event(e *history.Event, before time.Time) {
 		clear(o.last)
 		clear(o.clean)
 		return
-	case e.Fault() != "" || evicted:
+	case e.Fault() != "":
 		for id := range touched {
 			o.tainted[id] = true
 			delete(o.clean, id)
@@ -282,7 +272,7 @@ func (o *oracle) judge(e *history.Event, id string, before time.Time) {
 	}
 	for _, other := range o.partner[id][version] {
 		_, there, _ := o.shows(other.mitra)
-		if is.by != "session" || other.lost != is.lost || o.tainted[other.mitra] {
+		if is.by != "session" || o.tainted[other.mitra] {
 			continue
 		}
 		if o.moves++; there < other.version {
@@ -299,13 +289,10 @@ func (o *oracle) certified(since string) {
 		o.wrong("the mirror is certified as of %q", since)
 		return
 	}
-	if o.evicts {
-		return
-	}
 	for id := range maps.Keys(o.known) {
 		for _, all := range o.known[id] {
 			for _, c := range all {
-				if c.lost || c.committed.IsZero() || !c.committed.Before(at) {
+				if c.committed.IsZero() || !c.committed.Before(at) {
 					continue
 				}
 				if _, has := o.members[versions][id]; !has && !o.tainted[id] {

@@ -29,119 +29,16 @@ func (w *world) rests() {
 
 // differences are those of Redis and Postgres, of Postgres' states and its own tables, and of both
 // from what has to be at rest.
-func (w *world) differences(ctx context.Context) (found []string) {
-	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	failed := func(err error) bool {
-		if err != nil {
-			note("%v", err)
-		}
-		return err != nil
-	}
-	rows, err := w.db.Query(ctx, `SELECT a.mitra_id::text, a.is_online, a.is_online AND a.is_active, a.is_active, a.active_sessions, a.version,
-			(t.is_online, t.is_active, t.active_sessions)
-			IS NOT DISTINCT FROM (a.is_online, a.is_active, a.active_sessions),
-			coalesce(to_char(s.seen AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '')
-		FROM mitra_availability a LEFT JOIN mitra_availability_truth t USING (mitra_id)
-		LEFT JOIN mitra_availability_state s USING (mitra_id)`)
-	if failed(err) {
-		return found
-	}
-	type row struct {
-		state
-		version int64
-		seen    string
-		keeps   bool // its heartbeat: it is online, and perhaps not active
-	}
-	want := map[string]row{}
-	for rows.Next() {
-		var id string
-		var r row
-		var same bool
-		if failed(rows.Scan(&id, &r.keeps, &r.online, &r.active, &r.sessions, &r.version, &same, &r.seen)) {
-			return found
-		}
-		if !same {
-			note("%s: state %+v is not what the tables say", id, r.state)
-		}
-		want[id] = r
-	}
-	if failed(rows.Err()) {
-		return found
-	}
-	m, beats, err := w.mirror(ctx)
-	if failed(err) {
-		return found
-	}
-	for _, id := range sorted(want) {
-		s, version, fine := m.shows(id)
-		if r := want[id]; !fine || s != r.state || version != r.version {
-			note("%s: Redis has %+v at version %d, Postgres %+v at %d", id, s, version, r.state, r.version)
-		} else if has, there := beats[id]; r.keeps && has < r.seen || !r.keeps && there {
-			note("%s: heartbeat %q, Postgres has %q, online %t", id, has, r.seen, r.online)
-		}
-	}
-	for id := range m.members[versions] {
-		if _, known := want[id]; !known {
-			note("%s: Postgres does not know it", id)
-		}
-	}
-	for _, key := range []string{online, deactivated} {
-		for id := range m.members[key] {
-			if _, known := want[id]; !known {
-				note("%s: Postgres does not know it, and it is in %s", id, key)
-			}
-		}
-	}
-	if m.strings[seeded] == "" {
-		note("the mirror is not whole")
-	}
-	for _, id := range w.silent() {
-		if want[id].online {
-			note("%s is silent, and online", id)
-		}
-	}
-	for _, id := range w.steady() {
-		if !want[id].online && want[id].active {
-			note("%s pings, and is offline", id)
-		}
-	}
-	return found
-}
-
-// mirror is all that Redis has of the mirror, in one instant.
-func (w *world) mirror(ctx context.Context) (m *model, beats map[string]string, err error) {
-	m, beats = newModel(), map[string]string{}
-	names, err := w.rdb.Keys(ctx, "mitra*").Result()
+func (w *world) differences(ctx context.Context) []string {
+	found := pgtest.Differences(ctx, w.db, w.rdb, "", 0)
+	var odd []string
+	err := w.db.QueryRow(ctx, `SELECT array_agg(mitra_id || CASE WHEN is_online THEN ' is silent, and online' ELSE ' pings, and is offline' END)
+		FROM mitra_availability WHERE is_active AND (mitra_id::text = ANY ($1) AND is_online OR mitra_id::text = ANY ($2) AND NOT is_online)`,
+		w.silent(), w.steady()).Scan(&odd)
 	if err != nil {
-		return nil, nil, err
+		found = append(found, err.Error())
 	}
-	pipe := w.rdb.TxPipeline()
-	on, off := pipe.SMembers(ctx, online), pipe.SMembers(ctx, deactivated)
-	has := pipe.HGetAll(ctx, versions)
-	slices.Sort(names)
-	single := slices.DeleteFunc(names, func(key string) bool {
-		return !strings.HasPrefix(key, "mitra:") && key != seeded
-	})
-	values := pipe.MGet(ctx, append(single, seeded)...)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, nil, err
-	}
-	for key, members := range map[string][]string{online: on.Val(), deactivated: off.Val()} {
-		m.members[key] = map[string]string{}
-		for _, id := range members {
-			m.members[key][id] = ""
-		}
-	}
-	m.members[versions] = has.Val()
-	for i, key := range append(single, seeded) {
-		text, is := values.Val()[i].(string)
-		if id, beat := strings.CutPrefix(key, heartbeat); is && beat {
-			beats[id] = text
-		} else if is {
-			m.strings[key] = text
-		}
-	}
-	return m, beats, nil
+	return append(found, odd...)
 }
 
 // judgeRejects is what a row says whose history is wrong.
@@ -151,34 +48,14 @@ const judgeRejects = "the judges reject"
 func (w *world) judge() {
 	w.Helper()
 	w.judged = true
-	h, err := history.Read(w.parts...) // first: what it shows is committed
+	h, err := history.Read(w.redis.Dir()) // first: what it shows is committed
 	require.NoError(w, err)
-	t, err := readTruth(w.Context(), w.pg.URL(w.name), false)
+	t, err := readTruth(w.Context(), w.pg.URL(w.name))
 	require.NoError(w, err)
-	has := map[[2]int64]bool{}
-	for _, c := range t.changes {
-		has[[2]int64{c.seq, c.at.UnixMicro()}] = true
-	}
-	gone, signs := 0, w.acknowledged()
-	for _, back := range w.lost {
-		lost, err := readTruth(w.Context(), pgtest.StartOn(w.T, back.copied, started...).URL(w.name), true)
-		require.NoError(w, err)
-		lost.changes = slices.DeleteFunc(lost.changes, func(c change) bool {
-			return has[[2]int64{c.seq, c.at.UnixMicro()}]
-		})
-		gone += len(lost.changes)
-		// With the commit the sign of life is lost that it was. If the mitra went offline by it, Redis
-		// has lost the heartbeats of before as well.
-		for _, c := range lost.changes {
-			signs[c.mitra] = slices.DeleteFunc(signs[c.mitra], func(s sign) bool { return s.began.Before(back.to) })
-		}
-		t = t.after(lost)
-	}
-	of := judgeTruth(t, rules{stale: stale, places: places, signs: signs})
-	mirror := judgeMirror(h, t, w.row.evicts)
-	w.Logf("%d versions (%d lost), %d set offline for silence, %d log rows; "+
+	of, mirror := judgeTruth(t, rules{stale: stale, places: places, signs: w.acknowledged()}), judgeMirror(h, t)
+	w.Logf("%d versions, %d set offline for silence, %d log rows; "+
 		"Redis: %d events, %d states shown, %d seedings, %d states of reroutes, %d before the other mitra's",
-		of.versions, gone, of.flips, of.logs, mirror.events, mirror.shown, mirror.seeds, mirror.moves, mirror.halves)
+		of.versions, of.flips, of.logs, mirror.events, mirror.shown, mirror.seeds, mirror.moves, mirror.halves)
 	wrong := slices.Concat(of.Wrong, mirror.Wrong, w.deadlocks())
 	require.Empty(w, wrong[:min(len(wrong), 20)], judgeRejects)
 	require.Greater(w, of.versions, 100, "a crowd that does not work proves nothing")
@@ -186,17 +63,11 @@ func (w *world) judge() {
 	require.NotZero(w, mirror.shown)
 }
 
-// foreign is in each statement that locks in another order than everybody should.
-const foreign = "locks in another order"
-
-// deadlocks are those in which only statements were that keep to the rule.
+// deadlocks are those of the program's statements.
 func (w *world) deadlocks() (found []string) {
-	blocks := strings.Split(w.former+w.pg.Log(), "deadlock detected")
-	for _, block := range blocks[1:] {
+	for _, block := range strings.Split(w.pg.Log(), "deadlock detected")[1:] {
 		detail, _, _ := strings.Cut(block, "CONTEXT:")
-		if !strings.Contains(detail, foreign) {
-			found = append(found, "deadlock: "+strings.TrimSpace(detail[:min(len(detail), 1000)]))
-		}
+		found = append(found, "deadlock: "+strings.TrimSpace(detail[:min(len(detail), 1000)]))
 	}
 	for _, id := range sorted(w.replicas) {
 		if log := w.logs[id] + w.replicas[id].Log(); strings.Contains(log, "40P01") {

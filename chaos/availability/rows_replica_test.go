@@ -58,17 +58,3 @@ func writerStopped(w *world) {
 		w.serveAll()
 	}
 }
-
-// leaderCutOff keeps the leader from Redis until another leads.
-func leaderCutOff(w *world) {
-	leader, other := w.leader()
-	hold := leader.Proxy.Hold()
-	harness.Eventually(w.T, "the other leads", func() bool {
-		now, _ := w.leader()
-		return now == other
-	})
-	w.answers("postgres", leader)
-	harness.Lasting(stale)
-	hold.End()
-	w.sameAnswers("valkey")
-}

@@ -17,7 +17,7 @@ import (
 const recorder = `
 CREATE TABLE chaos_history (
   seq bigint GENERATED ALWAYS AS IDENTITY, mitra uuid, version bigint, online boolean, active boolean,
-  sessions integer, xid xid8, at timestamptz, by text, phantom integer NOT NULL DEFAULT 0);
+  sessions integer, xid xid8, at timestamptz, by text);
 CREATE FUNCTION chaos_note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   -- The judgement that an auto-offline leaves is no version of its own.
@@ -26,11 +26,9 @@ BEGIN
      (OLD.version, OLD.is_online, OLD.is_active, OLD.active_sessions) THEN
     RETURN NULL;
   END IF;
-  INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by, phantom)
+  INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by)
   VALUES (NEW.mitra_id, NEW.version, NEW.is_online, NEW.is_active, NEW.active_sessions,
-          pg_current_xact_id(), clock_timestamp(), current_query(),
-          NEW.active_sessions - (SELECT count(*) FROM chat_sessions c
-            WHERE c.mitra_id = NEW.mitra_id AND c.status IN ('active', 'pending_payment')));
+          pg_current_xact_id(), clock_timestamp(), current_query());
   RETURN NULL;
 END $$;
 INSERT INTO chaos_history (mitra, version, online, active, sessions, xid, at, by)
@@ -54,12 +52,10 @@ type change struct {
 	mitra     string
 	version   int64
 	state     state
-	phantom   int // sessions that the state counts, and their table does not have: triggers were off
 	xid       uint64
 	at        time.Time // under the lock, before the commit
 	committed time.Time // zero: not known
 	by        string    // the writer: a function of the program, or raw
-	lost      bool      // by a failover
 }
 
 // A state is what readers are shown of a mitra.
@@ -73,7 +69,7 @@ type flip struct{ mitra, status string }
 
 // A truth is what Postgres committed.
 type truth struct {
-	changes []change // of the present timeline by their order, behind those that were lost
+	changes []change // by their order
 	flips   []flip   // by the program, as the service's table has them
 	logs    []flip   // rows of mitra_online_logs, in their order
 }
@@ -83,8 +79,7 @@ var writer = regexp.MustCompile(`\bavailability_(\w+)\(`)
 // raw is the writer of what was done by hand.
 const raw = "raw"
 
-// readTruth reads the history of one timeline. Those of a lost one are marked.
-func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) {
+func readTruth(ctx context.Context, url string) (t truth, err error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return t, err
@@ -95,16 +90,16 @@ func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) 
 	}
 	rows, err := conn.Query(ctx, `SELECT seq, mitra::text, version, online AND active, active, greatest(sessions, 0),
 			xid::text::bigint, at, coalesce(pg_xact_commit_timestamp(xmin), '-infinity') = '-infinity',
-			coalesce(pg_xact_commit_timestamp(xmin), at), by, phantom
+			coalesce(pg_xact_commit_timestamp(xmin), at), by
 		FROM chaos_history ORDER BY seq`)
 	if err != nil {
 		return t, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		c, unknown := change{lost: lost}, false
+		c, unknown := change{}, false
 		err := rows.Scan(&c.seq, &c.mitra, &c.version, &c.state.online, &c.state.active, &c.state.sessions, &c.xid,
-			&c.at, &unknown, &c.committed, &c.by, &c.phantom)
+			&c.at, &unknown, &c.committed, &c.by)
 		if err != nil {
 			return t, err
 		}
@@ -140,19 +135,11 @@ func readTruth(ctx context.Context, url string, lost bool) (t truth, err error) 
 	return t, err
 }
 
-// after puts what was lost before what stands.
-func (t truth) after(lost truth) truth {
-	t.changes = append(slices.Clone(lost.changes), t.changes...)
-	return t
-}
-
-// byMitra are the changes of the present timeline, in the order of their versions.
+// byMitra are the changes in the order of their versions.
 func (t truth) byMitra() map[string][]change {
 	of := map[string][]change{}
 	for _, c := range t.changes {
-		if !c.lost {
-			of[c.mitra] = append(of[c.mitra], c)
-		}
+		of[c.mitra] = append(of[c.mitra], c)
 	}
 	for _, changes := range of {
 		slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.version, b.version) })
@@ -201,9 +188,8 @@ func judgeTruth(t truth, r rules) (v tally) {
 				v.wrong("%s: version %d was taken before %d", id, c.version, last.version)
 			}
 			took := last != nil && c.state.sessions > last.state.sessions || last == nil && c.state.sessions > 0
-			has := c.state.sessions - c.phantom
-			if took && has > r.places && c.by == "session" {
-				v.wrong("%s: %s gave it session %d of %d", id, c.by, has, r.places)
+			if took && c.state.sessions > r.places && c.by == "session" {
+				v.wrong("%s: %s gave it session %d of %d", id, c.by, c.state.sessions, r.places)
 			}
 			if c.by == "auto_offline" && !c.state.online {
 				v.flips++

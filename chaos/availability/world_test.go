@@ -2,8 +2,6 @@ package availability
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,15 +36,11 @@ type world struct {
 	began  time.Time
 	binary string
 
-	pg      *pgtest.Server
-	standby *pgtest.Server // nil if there is none
-	former  string         // the logs of servers that were left
-	name    string         // of the database
-	db      *pgxpool.Pool  // of the test, which makes raw changes by it
-	lost    []lostTime     // timelines that ended
-	redis   *redistest.Server
-	rdb     *redis.Client
-	parts   []string // of the history of Redis
+	pg    *pgtest.Server
+	name  string        // of the database
+	db    *pgxpool.Pool // of the test, which makes raw changes by it
+	redis *redistest.Server
+	rdb   *redis.Client
 
 	judged bool
 	*people
@@ -55,41 +49,23 @@ type world struct {
 	logs     map[string]string           // of processes that were killed
 }
 
-// lostTime is what Postgres committed, and lost when it was set back.
-type lostTime struct {
-	copied string // of the data
-	to     time.Time
-}
-
-// started are the settings of Postgres in these tests: it knows when transactions were committed.
-var started = slices.Concat(pgtest.Replicated, []string{"track_commit_timestamp=on"})
-
 func newWorld(t *testing.T, binary string, r row) *world {
 	w := &world{
 		T: t, row: r, began: time.Now(), binary: binary,
 		replicas: map[string]*harness.Replica{}, logs: map[string]string{},
 	}
 	w.redis = redistest.Start(t, history.AppendOnly()...)
-	w.parts = []string{w.redis.Dir()}
 	w.rdb = redis.NewClient(&redis.Options{Addr: w.redis.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = w.rdb.Close() })
 
-	w.pg = pgtest.Start(t, started...)
+	w.pg = pgtest.Start(t, "track_commit_timestamp=on")
 	db := w.pg.Database()
 	w.db, w.name = db.Pool, db.Name
-	url := db.URL
 	source, err := postgres.Open(t.Context(), db.URL)
 	require.NoError(t, err)
 	require.NoError(t, source.Migrate(t.Context()))
 	source.Close()
 	w.exec(recorder)
-	if r.standby {
-		w.standby = w.pg.Standby(started...)
-		url = fmt.Sprintf("%s,%s&target_session_attrs=read-write", url, w.standby.Dir())
-		w.db, err = pgxpool.New(t.Context(), url)
-		require.NoError(t, err)
-		t.Cleanup(w.db.Close)
-	}
 	w.exec(`UPDATE app_config SET value = '3' WHERE key IN ('stale_after_seconds', 'max_customers_per_mitra');
 		UPDATE app_config SET value = '1' WHERE key = 'heartbeat_cadence_seconds'`)
 	rows, err := w.db.Query(t.Context(), `INSERT INTO mitras SELECT FROM generate_series(1, $1) RETURNING id::text`,
@@ -105,7 +81,7 @@ func newWorld(t *testing.T, binary string, r row) *world {
 	w.people = newPeople(t, newService(t), w.db, ids)
 
 	w.settings = map[string]string{
-		"DATABASE_URL": url + "&pool_max_conns=8", "JWT_HS256_SECRET": secret, "HTTP_ADDR": "127.0.0.1:0",
+		"DATABASE_URL": db.URL + "&pool_max_conns=8", "JWT_HS256_SECRET": secret, "HTTP_ADDR": "127.0.0.1:0",
 		"LOG_FORMAT": "json", "MITRA_AUTO_OFFLINE_SWEEP_SECONDS": seconds(sweep),
 		"VALKEY_ONLINE_MIRROR_SWEEP_SECONDS": "2", "HEARTBEAT_MIRROR_INTERVAL_SECONDS": "1",
 		"AVAILABILITY_LEASE_TTL": leaseTTL.String(), "AVAILABILITY_REDIS_SHARE": "1",

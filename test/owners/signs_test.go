@@ -164,7 +164,7 @@ func noticesALostAnswer(w *world) {
 	w.HDel(w.t.Context(), keys.Beats(), "a")
 	w.eventually("the answer is lost", func() bool { return w.HExists(w.t.Context(), keys.Beats(), "a").Val() })
 	lost.End()
-	p.Cut()
+	p.Reset()
 	w.backSoon(a)
 }
 

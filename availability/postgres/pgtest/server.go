@@ -44,13 +44,6 @@ func Start(t testing.TB, settings ...string) *Server {
 	return start(t, "", settings)
 }
 
-// StartOn is Start on a copy from [Server.Copy] or [Server.RestartOn], which belongs to the new
-// server from then on.
-func StartOn(t testing.TB, copied string, settings ...string) *Server {
-	t.Helper()
-	return start(t, copied, settings)
-}
-
 func start(t testing.TB, copied string, settings []string) *Server {
 	t.Helper()
 	p, err := launch(copied, settings)
@@ -110,9 +103,8 @@ func (s *Server) Restart() {
 	require.NoError(s.t, s.p.start())
 }
 
-// Standby starts a server that replicates this one, which needs Replicated. It is read-only until
-// promoted.
-func (s *Server) Standby(settings ...string) *Server {
+// Standby starts a server that replicates this one, which needs Replicated.
+func (s *Server) Standby() *Server {
 	s.t.Helper()
 	copied := s.Copy()
 	conf, err := os.OpenFile(filepath.Join(copied, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -121,24 +113,7 @@ func (s *Server) Standby(settings ...string) *Server {
 	require.NoError(s.t, errors.Join(err, conf.Close()))
 	signal := filepath.Join(copied, "standby.signal")
 	require.NoError(s.t, os.WriteFile(signal, nil, 0o644))
-	return StartOn(s.t, copied, slices.Concat(Replicated, settings)...)
-}
-
-// Detach disconnects a standby from its primary.
-func (s *Server) Detach() {
-	s.t.Helper()
-	for _, sql := range []string{"ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"} {
-		require.NoError(s.t, s.p.exec(s.t.Context(), sql))
-	}
-	require.Eventually(s.t, func() bool {
-		return s.p.exec(s.t.Context(), "SELECT 1 / (1 - count(*)) FROM pg_stat_wal_receiver") == nil
-	}, patience, pollEvery)
-}
-
-// Promote makes a standby a primary, on its own timeline.
-func (s *Server) Promote() {
-	s.t.Helper()
-	require.NoError(s.t, s.p.exec(s.t.Context(), "SELECT pg_promote()"))
+	return start(s.t, copied, Replicated)
 }
 
 // Replicated are the settings of a server that others may replicate.
@@ -156,17 +131,13 @@ func (s *Server) Copy() (copied string) {
 	return copied
 }
 
-// RestartOn is Restart on a copy: later commits are lost, as in a failover to a lagging replica. It
-// returns a copy of the previous data.
-func (s *Server) RestartOn(copied string) (lost string) {
+// RestartOn is Restart on a copy: later commits are lost, as in a failover to a lagging replica.
+func (s *Server) RestartOn(copied string) {
 	s.t.Helper()
 	s.p.kill()
-	lost, err := s.p.copyOf(s.p.data())
-	require.NoError(s.t, err)
 	require.NoError(s.t, os.RemoveAll(s.p.data()))
 	require.NoError(s.t, copyTo(copied, s.p.data()))
 	require.NoError(s.t, s.p.start())
-	return lost
 }
 
 // Log returns the log across restarts.

@@ -242,7 +242,7 @@ func (w *world) failOver() {
 		return
 	}
 	w.voidSigns() // as in a crash
-	w.discard(w.pg.RestartOn(w.data))
+	w.pg.RestartOn(w.data)
 	w.admin.Reset()
 	w.copied = false // it may not be there, or half of it
 	w.sourceIsBack()
@@ -292,23 +292,11 @@ var shared = []struct{ key, is string }{
 // structures are those that a comparison makes again, if they are of their type.
 var structures = map[string]bool{"mitras:online": true, "mitras:deactivated": true, "mitras:version": true}
 
-// types put a value of each type in the place of a key.
-var types = map[string]func(ctx context.Context, p redis.Pipeliner, key, value string){
-	"string": func(ctx context.Context, p redis.Pipeliner, key, value string) { p.Set(ctx, key, value, 0) },
-	"list":   func(ctx context.Context, p redis.Pipeliner, key, value string) { p.LPush(ctx, key, value) },
-	"set":    func(ctx context.Context, p redis.Pipeliner, key, value string) { p.SAdd(ctx, key, value) },
-	"zset": func(ctx context.Context, p redis.Pipeliner, key, value string) {
-		p.ZAdd(ctx, key, redis.Z{Member: value})
-	},
-	"hash": func(ctx context.Context, p redis.Pipeliner, key, value string) {
-		p.HSet(ctx, key, value, "1", "x", value)
-	},
-	"stream": func(ctx context.Context, p redis.Pipeliner, key, value string) {
-		p.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"x", value}})
-	},
+// types are commands that put a value of each type in the place of a key.
+var types = []struct{ is, command string }{
+	{"string", "SET KEY VALUE"}, {"list", "LPUSH KEY VALUE"}, {"set", "SADD KEY VALUE"}, {"zset", "ZADD KEY 0 VALUE"},
+	{"hash", "HSET KEY VALUE 1 x VALUE"}, {"stream", "XADD KEY * x VALUE"},
 }
-
-var typeNames = []string{"string", "list", "set", "zset", "hash", "stream"}
 
 func (w *world) ofMitra() (key, id string) {
 	id = w.any()
@@ -321,18 +309,26 @@ func (w *world) poison() {
 	if w.chance(1, 3) {
 		value = strings.Repeat(value, mostReply)
 	}
-	kind := typeNames[w.rng.IntN(len(typeNames))]
+	kind := types[w.rng.IntN(len(types))]
 	key, id := w.ofMitra()
 	if w.chance(1, 2) {
 		one := shared[w.rng.IntN(len(shared))]
 		key, id = one.key, ""
-		w.all = w.all || structures[one.key] && one.is == kind
+		w.all = w.all || structures[one.key] && one.is == kind.is
 	}
-	w.say("  %s is a %s of %d bytes", key, kind, len(value))
+	w.say("  %s is a %s of %d bytes", key, kind.is, len(value))
 	w.mayLose(key, id)
 	_, err := w.rdb.TxPipelined(context.Background(), func(p redis.Pipeliner) error {
 		p.Del(context.Background(), key)
-		types[kind](context.Background(), p, key, value)
+		var command []any
+		for word := range strings.FieldsSeq(kind.command) {
+			is, ours := map[string]string{"KEY": key, "VALUE": value}[word]
+			if !ours {
+				is = word
+			}
+			command = append(command, is)
+		}
+		p.Do(context.Background(), command...)
 		return nil
 	})
 	if err != nil {

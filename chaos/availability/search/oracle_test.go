@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/rollcall-redis/rollcall/availability"
+	"github.com/rollcall-redis/rollcall/availability/postgres/pgtest"
 	"github.com/rollcall-redis/rollcall/janitor"
 )
 
@@ -355,72 +355,13 @@ func (w *world) deleteKept() {
 	}
 }
 
-// differences are those of Redis and PostgreSQL, and of the states and the tables, which it reads
-// without the program's views.
-func (w *world) differences() (found []string) {
-	ctx := context.Background()
-	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	truth, _ := w.truth()
-	rows, err := w.db.Query(ctx, `SELECT a.mitra_id::text, a.is_online, a.is_online AND a.is_active, a.is_active, a.active_sessions, a.version,
-			coalesce(s.is_online, false) = a.is_online AND coalesce(m.is_active, false) = a.is_active AND a.active_sessions =
-				(SELECT count(*) FROM chat_sessions c WHERE c.mitra_id = a.mitra_id AND c.status IN ('active', 'pending_payment')),
-			coalesce(to_char(date_trunc('milliseconds', greatest(s.last_heartbeat_at, s.last_online_at) - $1::interval)
-				AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'), '')
-		FROM mitra_availability a LEFT JOIN mitras m ON m.id = a.mitra_id
-		LEFT JOIN mitra_online_status s USING (mitra_id)`, w.sourceAhead-w.redisAhead+w.slack())
-	if err != nil {
-		return []string{err.Error()}
-	}
-	defer rows.Close()
-	states := map[string]bool{}
-	for rows.Next() {
-		var id, seen string
-		var keeps, online, active, same bool
-		var sessions int
-		var version int64
-		if err := rows.Scan(&id, &keeps, &online, &active, &sessions, &version, &same, &seen); err != nil {
-			return []string{err.Error()}
-		}
-		states[id] = true
-		if !same {
-			note("%s: the state is not what the tables say", id)
-		}
-		pipe := w.rdb.TxPipeline()
-		on, off := pipe.SIsMember(ctx, "mitras:online", id), pipe.SIsMember(ctx, "mitras:deactivated", id)
-		n, at := pipe.Get(ctx, "mitra:capacity:"+id), pipe.Get(ctx, "mitra:heartbeat:"+id)
-		v := pipe.HGet(ctx, "mitras:version", id)
-		_, _ = pipe.Exec(ctx) // each has its error
-		if on.Val() != online || off.Val() == active || n.Val() != fmt.Sprint(sessions) || v.Val() != fmt.Sprint(version) {
-			note("%s: Redis has online %t, active %t, sessions %s at version %s; PostgreSQL %t, %t, %d at %d",
-				id, on.Val(), !off.Val(), n.Val(), v.Val(), online, active, sessions, version)
-		}
-		if keeps && at.Val() < seen || !keeps && !errors.Is(at.Err(), redis.Nil) {
-			note("%s: heartbeat %q (%v), PostgreSQL has %s, online %t", id, at.Val(), at.Err(), seen, online)
-		}
-	}
-	for id, t := range truth {
-		if (t.online || t.active || t.sessions > 0) && !states[id] {
-			note("%s: the tables have it, and no state", id)
-		}
-	}
-	for _, members := range [][]string{
-		w.rdb.SMembers(ctx, "mitras:online").Val(), w.rdb.SMembers(ctx, "mitras:deactivated").Val(),
-		w.rdb.HKeys(ctx, "mitras:version").Val(),
-	} {
-		for _, id := range members {
-			if !states[id] {
-				note("%s: PostgreSQL does not know it", id)
-			}
-		}
-	}
-	if w.rdb.Exists(ctx, "mitras:seeded").Val() == 0 {
-		note("the mirror is not whole")
+// differences are those of Redis and PostgreSQL, and of the states and the tables.
+func (w *world) differences() []string {
+	found := pgtest.Differences(context.Background(), w.db, w.rdb, "", w.sourceAhead-w.redisAhead+w.slack())
+	if len(found) > 0 {
 		for _, r := range w.replicas {
-			note("%s: %+v", r.name, r.Health())
+			found = append(found, fmt.Sprintf("%s: %+v", r.name, r.Health()))
 		}
-	}
-	if rows.Err() != nil {
-		note("%v", rows.Err())
 	}
 	return found
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/internal/replies"
+	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/lease"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -122,7 +123,12 @@ func (w *world) client(l *line, control bool) *redis.Client {
 	}
 	o.Dialer, o.DialerRetries, o.PoolSize, o.PipelinePoolSize = replies.Bounding(l.dial, mostReply), 1, roomy, -1
 	c := redis.NewClient(o)
-	c.AddHook(l)
+	c.AddHook(redistest.Intercept(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		for _, cmd := range cmds {
+			l.rewrite(cmd)
+		}
+		return send()
+	}))
 	return c
 }
 
@@ -223,23 +229,5 @@ func (l *line) rewrite(cmd redis.Cmder) {
 		if is, known := l.shas[args[1].(string)]; known {
 			args[1] = is
 		}
-	}
-}
-
-func (l *line) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *line) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		l.rewrite(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (l *line) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			l.rewrite(cmd)
-		}
-		return next(ctx, cmds)
 	}
 }

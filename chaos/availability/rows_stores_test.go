@@ -1,17 +1,12 @@
 package availability
 
 import (
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall/chaos/harness"
-	"github.com/rollcall-redis/rollcall/chaos/history"
 	"github.com/rollcall-redis/rollcall/chaos/proxy"
 )
 
@@ -45,54 +40,6 @@ func flushedWhileSeeding(w *world) {
 		}, w.flush, w.flush)
 		w.sameAnswers("valkey")
 	}
-}
-
-// setAside keeps the history of Redis for the judges, where its next life does not find it.
-func (w *world) setAside() {
-	w.Helper()
-	last := &w.parts[len(w.parts)-1]
-	*last = w.TempDir()
-	require.NoError(w, history.SetAside(w.redis.Dir(), *last))
-	w.parts = append(w.parts, w.redis.Dir())
-}
-
-// redisRolledBack has Redis begin anew with a file of some seconds ago, as from a backup.
-func redisRolledBack(w *world) {
-	const folder = "appendonlydir"
-	old := filepath.Join(w.TempDir(), folder)
-	w.redis.Stop()
-	require.NoError(w, os.CopyFS(old, os.DirFS(filepath.Join(w.redis.Dir(), folder))))
-	w.redis.Cont()
-	w.works()
-	w.redis.Kill()
-	w.setAside()
-	require.NoError(w, os.CopyFS(filepath.Join(w.redis.Dir(), folder), os.DirFS(old)))
-	w.redis.Restart()
-	w.sameAnswers("valkey")
-}
-
-// redisEvicts has Redis drop any keys it likes, for some seconds.
-func redisEvicts(w *world) {
-	ctx := w.Context()
-	fill := func(n int) {
-		_, _ = w.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // some are refused
-			for i := range n {
-				p.Set(ctx, "fill:"+strconv.Itoa(i), strings.Repeat("x", 1000), 0)
-			}
-			return nil
-		})
-	}
-	fill(100)
-	used, err := strconv.Atoi(harness.InfoOf(w.T, w.rdb, "Memory", "used_memory"))
-	require.NoError(w, err)
-	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory-policy", "allkeys-random").Err())
-	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory", strconv.Itoa(used-60_000)).Err())
-	for range 10 {
-		fill(100)
-		harness.Lasting(300 * time.Millisecond)
-	}
-	require.NoError(w, w.rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	require.NotEqual(w, "0", harness.InfoOf(w.T, w.rdb, "Stats", "evicted_keys"))
 }
 
 // eachProxy applies a rule to the way of every replica to Redis.
@@ -136,4 +83,24 @@ func everythingAway(w *world) {
 	lasting()
 	w.pg.Cont()
 	w.redis.Cont()
+}
+
+// postgresKilled kills Postgres with all its connections, in the middle of everything, for longer
+// than a mitra may be silent. Who pings is online all the time: heartbeats need no Postgres.
+func postgresKilled(w *world) {
+	w.pg.Kill()
+	lasting()
+	for _, id := range sorted(w.replicas) {
+		_, from, err := w.available(w.Context(), w.replicas[id].HTTP)
+		require.NoError(w, err)
+		require.Equal(w, "valkey", from)
+	}
+	w.pg.Restart()
+}
+
+// postgresFrozen answers nothing for longer than anybody waits, and goes on then.
+func postgresFrozen(w *world) {
+	w.pg.Stop()
+	harness.Lasting(7 * time.Second)
+	w.pg.Cont()
 }
