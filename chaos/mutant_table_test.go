@@ -128,10 +128,10 @@ var mutants = harness.Mutants{Program: "ingest", Given: harness.GivenIngest, Rej
 	rejected("C4", "LeadersHeartbeatDeleted", "NoSelfCheck",
 		"the guard does not mind that the leader's own heartbeat is absent",
 		noSelfCheck),
-	rejected("C5", "EvictionsReplyLost", "NoIdempotence",
+	rejected("C5", "BatchRepliesLost", "NoIdempotence",
 		"the guard does not look for the record of a batch that is asked for again",
 		edits{noMemory}, slices.Concat(edits{noRefusal}, noLookUp)...),
-	rejected("C5", "EvictionsReplyLost", "ClientRetries",
+	rejected("C5", "BatchRepliesLost", "ClientRetries",
 		"the client repeats by itself what got no answer",
 		edits{
 			in(settingsGo, "o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = -1,", "o.MaxRetries, o.ContextTimeoutEnabled, o.DialerRetries = 3,"),

@@ -167,6 +167,7 @@ var guardRows = []row{
 	{2, "LeaderKilledBeforeItsScript", false, 30, nil, leaderKilledBeforeItsScript},
 	{5, "LeaseGoneBeforeTheScript", false, 20, nil, leaseGoneBeforeTheScript},
 	{9, "AskedToStopBeforeItsScript", false, 20, nil, askedToStopBeforeItsScript},
+	{11, "BatchRepliesLost", false, 20, map[string]string{"JANITOR_DELETE_BATCH": "50"}, batchRepliesLost},
 	{18, "HealOfTheFormerOwner", false, 20, nil, healOfTheFormerOwner},
 	{16, "OwnerBackBeforeTheScript", false, 20, nil, ownerBackBeforeTheScript},
 }
@@ -242,6 +243,22 @@ func askedToStopBeforeItsScript(w *environment) {
 	w.ends()
 	v := w.judge()
 	require.Equal(w, doomed, v.EvictedBy(leader.ID), "the batch was not under way: this run proves nothing")
+}
+
+// Batches are done and their replies are lost. The leader asks again, and each is counted once,
+// also by itself.
+func batchRepliesLost(w *environment) {
+	w.Plant("early", 50, true)
+	w.Start("one", "two")
+	w.Spread(harness.Some(0, w.Fleet.Len()))
+	w.InPass(1) // the server has the script: a reply that says it has not is not worth losing
+	leader := w.OneLeads()
+	lost := leader.Proxy.LoseReply(harness.IsBatch, 2)
+	w.Plant("ghost", doomed, true)
+	harness.Eventually(w, "replies are lost", func() bool { return lost.Hits() == 2 })
+	w.Hit(lost.Hits())
+	v := w.judge()
+	require.Equal(w, 50+doomed, v.EvictedBy(leader.ID))
 }
 
 // A replica cannot register what it holds, and the devices have moved on before it can. What it
