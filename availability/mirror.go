@@ -168,6 +168,7 @@ func (c Config) check() error {
 	if err := lease.CheckClient(c.Control, 0); err != nil {
 		errs = append(errs, fmt.Errorf("availability: unfit Control: %w", err))
 	}
+	wrong(!c.Layout.ValidPrefix(), "Layout.Prefix is %q, must be %s", c.Layout.Prefix, guard.PrefixRule)
 	_, cluster := c.Client.(*redis.ClusterClient)
 	wrong(
 		cluster && !c.Layout.OneSlot(),

@@ -123,7 +123,9 @@ func (l *looking) place(f *finding, s *sign, what, of string, answer *redis.Cmd)
 		f.keep(unknown, "%s has %s, which is no time in %s", what, is, s.Unit)
 	case s.Within > 0 && age <= s.Within:
 		f.keep(alive, "%s was there %s ago", what, age)
-	case s.Within == 0 && is == of:
+	case s.Within > 0:
+		f.because("%s was there %s ago", what, age.Round(time.Second))
+	case is == of:
 		f.keep(alive, "%s names it", what)
 	default:
 		f.because("%s is %s", what, is)

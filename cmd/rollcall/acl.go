@@ -20,7 +20,7 @@ embeds Rollcall. It does not ask Redis. Put a password of your own in.
 
   rollcall acl --prefix chat: --db 2`,
 		Settings: []cli.Setting{
-			{Name: "prefix", Value: cli.Text(&prefix), Meaning: "what the names of the fleet's keys begin with"},
+			{Name: "prefix", Value: cli.Prefix(&prefix), Meaning: "what the names of the fleet's keys begin with"},
 			{Name: "db", Default: "0", Value: cli.Number(&db, 0, 1_000_000), Meaning: "the fleet's database"},
 			{Name: "user", Default: "rollcall", Value: cli.Text(&user), Meaning: "the user's name"},
 		},

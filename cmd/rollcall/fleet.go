@@ -36,7 +36,7 @@ func (f *fleet) table() []cli.Setting {
 
 func (f *fleet) common() []cli.Setting {
 	return append(f.base.Redis.Table(), []cli.Setting{
-		{Name: "prefix", Value: cli.Text(&f.prefix),
+		{Name: "prefix", Value: cli.Prefix(&f.prefix),
 			Meaning: "What the names of the fleet's keys begin with: of cleanup it is CLEANUP_PREFIX, " +
 				"`{cleanup}:` by default. Not set: ingest's, which is `{rollcall}:` on a Redis Cluster."},
 		{Name: "json", Default: "false", Switch: true, Value: cli.Bool(&f.json),

@@ -10,6 +10,10 @@ export function complete(options, defaults) {
     if (!(option in o)) throw new TypeError(`${option}: no such option, expected ${Object.keys(o).join(', ')}`);
     o[option] = value ?? o[option];
   }
+  const plain = '[!-)+->@-Z^-z|~]*'; // others could not be put into an ACL
+  if (o.prefix.length > 100 || !new RegExp(`^${plain}(\\{${plain}\\}${plain})?$`).test(o.prefix)) {
+    throw new TypeError(`prefix: expected up to 100 printable ASCII characters without spaces and *?[]\\, with at most one {tag}, got ${JSON.stringify(o.prefix)}`);
+  }
   return o;
 }
 
@@ -33,5 +37,6 @@ export function settings(options) {
 
 /** name is an id as Redis has it: in UTF-8, all lone surrogates are the same. */
 export function name(id) {
-  return String(id).toWellFormed();
+  if (typeof id !== 'string') throw new TypeError(`an id is a string, got ${id === null ? null : typeof id}`);
+  return id.toWellFormed();
 }

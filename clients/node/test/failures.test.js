@@ -6,7 +6,7 @@ import Redis from 'ioredis';
 
 import { Replica } from '../lib/replica.js';
 import { Connection } from '../lib/redis.js';
-import { nobody, startServer, until } from './server.js';
+import { nobody, prefix, startServer, until } from './server.js';
 
 const intervalMs = 60, ttlMs = 60_000; // ms
 
@@ -21,14 +21,14 @@ after(async () => {
 });
 
 async function owner(t, options = {}, on = {}) {
-  const o = nobody(new Replica({ redis, prefix: `${t.name}:`, instance: 'node-1', intervalMs, ttlMs, drainMs: 0, ...options }));
+  const o = nobody(new Replica({ redis, prefix: prefix(t), instance: 'node-1', intervalMs, ttlMs, drainMs: 0, ...options }));
   for (const [event, f] of Object.entries(on)) o.on(event, f);
   t.after(() => o.stop());
   await o.start();
   return o;
 }
 
-const entry = (t, key) => redis.hget(`${t.name}:connections:registry`, key);
+const entry = (t, key) => redis.hget(`${prefix(t)}connections:registry`, key);
 
 /** fail has calls of a method of Connection fail for which when returns an error. */
 function fail(t, method, when) {
@@ -50,15 +50,15 @@ test('an option that is undefined, or null, has its default', async (t) => {
 });
 
 test('an index of another type hides no former life', async (t) => {
-  await redis.set(`${t.name}:instance:devices:node-1`, 'x');
-  await redis.hset(`${t.name}:connections:registry`, 'of a former life', 'node-1');
+  await redis.set(`${prefix(t)}instance:devices:node-1`, 'x');
+  await redis.hset(`${prefix(t)}connections:registry`, 'of a former life', 'node-1');
   const o = await owner(t);
   await until(async () => (await entry(t, 'of a former life')) === null);
   assert.match(o.status().failing.compare, /WRONGTYPE/);
 });
 
 test('an index that stays different is compared less and less often', async (t) => {
-  await redis.set(`${t.name}:instance:devices:node-1`, 'x');
+  await redis.set(`${prefix(t)}instance:devices:node-1`, 'x');
   let scans = 0, beats = 0;
   fail(t, 'send', (command) => { scans += command === 'SSCAN'; });
   fail(t, 'run', (name) => { beats += name === 'beat'; });
@@ -84,10 +84,10 @@ test('a claim that ends while others are asked about it fails nothing', async (t
 });
 
 test('a dispute that lasts keeps no failure on the books', async (t) => {
-  await redis.set(`${t.name}:instance:heartbeat:node-b`, '1/x', 'EX', 60); // it does not beat
+  await redis.set(`${prefix(t)}instance:heartbeat:node-b`, '1/x', 'EX', 60); // it does not beat
   const o = await owner(t);
   await o.register('alice').landed;
-  await redis.hset(`${t.name}:connections:registry`, 'alice', 'node-b');
+  await redis.hset(`${prefix(t)}connections:registry`, 'alice', 'node-b');
   await until(() => o.table.holdings.get('alice').state === 'foreign');
   let failures = 0;
   fail(t, 'run', (name) => name === 'register' && failures++ === 0 && new Error('no answer'));
@@ -126,8 +126,8 @@ test('a refusal is told although the operation failed before', async (t) => {
 test('what a server that lacks the newest beat says is not believed', async (t) => {
   const o = await owner(t, { instance: 'node-1', intervalMs: 20_000, ttlMs: 60_000 });
   await o.register('alice').landed;
-  const record = await redis.hget(`${t.name}:janitor:beats`, 'node-1');
-  await redis.hset(`${t.name}:janitor:beats`, 'node-1', record.replace(/^\d+/, '5'));
+  const record = await redis.hget(`${prefix(t)}janitor:beats`, 'node-1');
+  await redis.hset(`${prefix(t)}janitor:beats`, 'node-1', record.replace(/^\d+/, '5'));
   await assert.rejects(o.lookup('alice'), /^\w*Error: READONLY former primary/);
   await until(() => o._beat()); // repairs a server that was set back
   assert.deepEqual(await o.lookup('alice'), { instance: 'node-1', live: true });
@@ -139,7 +139,7 @@ test('a goodbye that fails is said again', async (t) => {
   let said = 0;
   fail(t, 'run', (name) => name === 'goodbye' && said++ === 0 && new Error('no answer'));
   await o.stop();
-  assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
+  assert.deepEqual(await redis.keys(`${prefix(t)}*`), [`${prefix(t)}janitor:beats`]);
 });
 
 test('nothing beats after the goodbye', async (t) => {
@@ -154,5 +154,5 @@ test('nothing beats after the goodbye', async (t) => {
   });
   await o.stop();
   assert.equal(await late, false);
-  assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
+  assert.deepEqual(await redis.keys(`${prefix(t)}*`), [`${prefix(t)}janitor:beats`]);
 });

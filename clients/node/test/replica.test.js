@@ -11,7 +11,7 @@ import { Clock, now } from '../lib/clock.js';
 import { MovedError, NoAnswerError, Reader, Replica, ReplacedError, StoppingError, TakenError } from '../lib/replica.js';
 import { Connection } from '../lib/redis.js';
 import { Table, unword, word } from '../lib/table.js';
-import { clients, nobody, older, startProxy, startServer, until } from './server.js';
+import { clients, nobody, older, prefix, startProxy, startServer, until } from './server.js';
 
 const intervalMs = 60, ttlMs = 600; // ms
 
@@ -32,14 +32,14 @@ for (const [library, client] of Object.entries(clients)) {
     });
 
     const owner = async (t, options = {}, on = {}) => {
-      const o = nobody(new Replica({ redis: client(t, server.port), prefix: `${t.name}:`, intervalMs, ttlMs, ...options }));
+      const o = nobody(new Replica({ redis: client(t, server.port), prefix: prefix(t), intervalMs, ttlMs, ...options }));
       for (const [event, f] of Object.entries(on)) o.on(event, f);
       t.after(() => o.stop());
       await o.start();
       return o;
     };
-    const listeners = async (t, id) => (await redis.pubsub('NUMSUB', `${t.name}:instance:heartbeat:${id}`))[1];
-    const entry = (t, key) => redis.hget(`${t.name}:connections:registry`, key);
+    const listeners = async (t, id) => (await redis.pubsub('NUMSUB', `${prefix(t)}instance:heartbeat:${id}`))[1];
+    const entry = (t, key) => redis.hget(`${prefix(t)}connections:registry`, key);
 
     test('registers, looks up, releases', async (t) => {
       const o = await owner(t, { instance: 'node-1' });
@@ -48,8 +48,8 @@ for (const [library, client] of Object.entries(clients)) {
       assert.equal(await entry(t, 'alice'), 'node-1');
       assert.deepEqual(await o.lookup('alice'), { instance: 'node-1', live: true });
       assert.equal(await o.lookup('bob'), null);
-      assert.deepEqual(await redis.smembers(`${t.name}:instances:roster`), ['node-1']);
-      assert.deepEqual(await redis.smembers(`${t.name}:instance:devices:node-1`), ['alice']);
+      assert.deepEqual(await redis.smembers(`${prefix(t)}instances:roster`), ['node-1']);
+      assert.deepEqual(await redis.smembers(`${prefix(t)}instance:devices:node-1`), ['alice']);
       assert.equal(await o._beat(), true);
       claim.release();
       await until(async () => (await entry(t, 'alice')) === null);
@@ -59,9 +59,9 @@ for (const [library, client] of Object.entries(clients)) {
       const a = await owner(t, { instance: 'node-a', ttlMs: 60_000 }), b = await owner(t, { instance: 'node-b', ttlMs: 60_000 });
       const ids = Array.from({ length: 1200 }, (_, i) => `user-${i}`);
       await Promise.all(ids.map((id, i) => (i < 700 ? a : b).register(id).landed));
-      await redis.hset(`${t.name}:connections:registry`, 'ghost', 'gone');
-      await redis.sadd(`${t.name}:instance:devices:node-a`, 'user-900'); // an index may say more
-      const reader = new Reader({ redis: client(t, server.port), prefix: `${t.name}:` });
+      await redis.hset(`${prefix(t)}connections:registry`, 'ghost', 'gone');
+      await redis.sadd(`${prefix(t)}instance:devices:node-a`, 'user-900'); // an index may say more
+      const reader = new Reader({ redis: client(t, server.port), prefix: prefix(t) });
       t.after(() => reader.close());
       for (const directory of [a, reader]) {
         const found = await directory.lookupMany([...ids, 'ghost', 'nobody']);
@@ -73,17 +73,17 @@ for (const [library, client] of Object.entries(clients)) {
         for await (const id of directory.holdings('node-a')) held.add(id);
         assert.deepEqual(held, new Set(ids.slice(0, 700)));
       }
-      assert.equal(await redis.exists(`${t.name}:instance:heartbeat:`), 0);
+      assert.equal(await redis.exists(`${prefix(t)}instance:heartbeat:`), 0);
     });
 
     test('runs until its signal aborts', async (t) => {
-      const o = nobody(new Replica({ redis: client(t, server.port), prefix: `${t.name}:`, intervalMs, ttlMs })), ending = new AbortController();
+      const o = nobody(new Replica({ redis: client(t, server.port), prefix: prefix(t), intervalMs, ttlMs })), ending = new AbortController();
       const ran = o.run(ending.signal), claim = o.register('alice');
       await claim.landed;
       ending.abort();
       await ran;
       assert.ok(claim.signal.reason instanceof StoppingError);
-      assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
+      assert.deepEqual(await redis.keys(`${prefix(t)}*`), [`${prefix(t)}janitor:beats`]);
       await new Replica({ redis: client(t, server.port), instance: 'never' }).run(AbortSignal.abort());
       assert.equal(await redis.exists('instance:heartbeat:never'), 0);
     });
@@ -115,8 +115,8 @@ for (const [library, client] of Object.entries(clients)) {
       await o._beat();
       assert.equal(await entry(t, 'alice'), 'node-1');
       assert.equal(o.status().held, 1);
-      await redis.set(`${t.name}:instance:heartbeat:plain`, '1');
-      await redis.hset(`${t.name}:connections:registry`, 'alice', 'plain');
+      await redis.set(`${prefix(t)}instance:heartbeat:plain`, '1');
+      await redis.hset(`${prefix(t)}connections:registry`, 'alice', 'plain');
       await until(() => newer.signal.aborted);
       assert.ok(newer.signal.reason instanceof TakenError);
       const last = o.register('bob');
@@ -126,6 +126,7 @@ for (const [library, client] of Object.entries(clients)) {
       assert.ok(last.signal.reason instanceof ReplacedError);
       await assert.rejects(o.register('cyd').landed);
       assert.throws(() => o.register('bob', {}), TypeError);
+      assert.throws(() => o.register(undefined, { close() {} }), /an id is a string, got undefined/);
     });
 
     test('keys that are the same in Redis are the same here', async (t) => {
@@ -135,9 +136,9 @@ for (const [library, client] of Object.entries(clients)) {
       await newer.landed;
       older.release();
       await o.register('bob').landed; // in a later batch
-      assert.deepEqual(await redis.hkeys(`${t.name}:connections:registry`), ['alice\ufffd', 'bob']);
+      assert.deepEqual(await redis.hkeys(`${prefix(t)}connections:registry`), ['alice\ufffd', 'bob']);
       newer.release();
-      await until(async () => (await redis.hlen(`${t.name}:connections:registry`)) === 1);
+      await until(async () => (await redis.hlen(`${prefix(t)}connections:registry`)) === 1);
     });
 
     test('a newer socket at another owner that never answers a ping loses', async (t) => {
@@ -254,7 +255,7 @@ for (const [library, client] of Object.entries(clients)) {
       });
       t.after(() => go());
       owner(t, { instance: 'node-1' });
-      const heartbeat = () => redis.get(`${t.name}:instance:heartbeat:node-1`), seen = new Set();
+      const heartbeat = () => redis.get(`${prefix(t)}instance:heartbeat:node-1`), seen = new Set();
       await until(async () => seen.add(await heartbeat()).size > 3);
     });
 
@@ -268,7 +269,7 @@ for (const [library, client] of Object.entries(clients)) {
       });
       const alice = o.register('alice');
       await alice.landed;
-      await redis.hdel(`${t.name}:connections:registry`, 'alice');
+      await redis.hdel(`${prefix(t)}connections:registry`, 'alice');
       alice.touch();
       await until(() => bob);
       await until(async () => (await entry(t, 'bob')) === 'node-1');
@@ -296,7 +297,7 @@ for (const [library, client] of Object.entries(clients)) {
       const stopped = o.stop();
       await assert.rejects(o.register('bob').landed, StoppingError);
       await stopped;
-      assert.deepEqual(await redis.keys(`${t.name}:*`), [`${t.name}:janitor:beats`]);
+      assert.deepEqual(await redis.keys(`${prefix(t)}*`), [`${prefix(t)}janitor:beats`]);
     });
 
   });
@@ -345,6 +346,7 @@ test('settings that are wrong are refused by name', () => {
     createSentinel({ name: 'x', sentinelRootNodes: nodes })];
   for (const redis of wrong) assert.throws(() => new Replica({ redis }), /redis: expected/);
   assert.throws(() => new Replica({ redis: client, instance: 'a b' }), /instance: expected/);
+  for (const prefix of ['a b:', 'a*:', '{a}{b}:', '{a:']) assert.throws(() => new Reader({ redis: client, prefix }), /prefix: expected/);
   assert.throws(() => new Replica({ redis: client, intervalMs: 1000, ttlMs: 2000 }), /ttlMs: expected/);
   assert.throws(() => new Replica({ redis: client, ttlMs: 90_000.5 }), /ttlMs: expected/);
   assert.throws(() => new Replica({ redis: client, drainMs: '10s' }), /drainMs: expected/);

@@ -116,3 +116,6 @@ export function nobody(owner) {
   owner.register = (key, socket = { close() {} }) => register(key, socket);
   return owner;
 }
+
+/** prefix is that of a test's keys. */
+export function prefix(t) { return `${t.name.replace(/\W/g, '-')}:`; }
