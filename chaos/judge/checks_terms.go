@@ -91,7 +91,7 @@ func (c *c4) evicts(m *moment) {
 	if !m.state.Exists(m.facts.Layout.Heartbeat(leader)) {
 		m.violation("C4", "eviction by %q, whose own heartbeat is absent", leader)
 	}
-	c.listened(m, "eviction", m.facts.grace(m.now))
+	c.listened(m, "eviction", m.facts.grace(m.now, m.record.fields["owner"]))
 }
 
 // listened demands how long Redis must have been heard: for GRACE, or, in front of an owner that

@@ -53,17 +53,23 @@ func (f *Facts) gap() time.Duration {
 
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
-func (f *Facts) grace(at time.Time) time.Duration { return f.largest(at, 1) }
+// grace is how long Redis must have been heard before entries of owner may go: for the longest of
+// the fleet at that time, and for the owner's own, which protects it for once as long after its end.
+func (f *Facts) grace(at time.Time, owner string) time.Duration {
+	return max(f.largest(at, 0, ""), f.largest(at, 1, owner))
+}
 
 // graceAtMost is longer: the witness may remember settings for longer than it must.
-func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20) }
+func (f *Facts) graceAtMost(at time.Time) time.Duration { return f.largest(at, 20, "") }
 
-// largest ignores settings that ended ago of their grace periods before, or more.
-func (f *Facts) largest(at time.Time, ago int) time.Duration {
+// largest is of one instance, or of all. It ignores settings that ended ago of their grace periods
+// before, or more.
+func (f *Facts) largest(at time.Time, ago int, of string) time.Duration {
 	longest := graceOf(f.HeartbeatTTL)
 	for _, s := range f.Settings {
 		grace := graceOf(s.HeartbeatTTL)
-		if !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until.Add(time.Duration(ago)*grace))) {
+		lasts := !at.Before(s.From) && (s.Until.IsZero() || at.Before(s.Until.Add(time.Duration(ago)*grace)))
+		if lasts && (of == "" || of == s.Instance) {
 			longest = max(longest, grace)
 		}
 	}

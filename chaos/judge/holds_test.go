@@ -51,9 +51,9 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			passes 8s
 			evicts a 1 2 3
 		`),
-		"who beat more slowly has left long ago": tells(`
+		"who beat more slowly has left, and is not its owner": tells(`
 			upToDeath
-			slow slow 30s 21s
+			slow slow 30s 1s
 			evicts a 1 2 3
 		`),
 		"most fell silent, and a grace period passed": tells(`
@@ -116,9 +116,9 @@ func TestHoldsThatNobodyRaisedAreFound(t *testing.T) {
 			slow slow 5s 0s
 			evicts a 1 2 3
 		`)},
-		"who beat more slowly has just left": {"C4", tells(`
+		"its owner beat more slowly until a moment ago": {"C4", tells(`
 			upToDeath
-			slow slow 30s 19s
+			slow a 30s 19s
 			evicts a 1 2 3
 		`)},
 		"most fell silent at once": {"C4", tells(`
