@@ -1,5 +1,5 @@
 /* Lease, epoch, fence and the guard's script: lease/epoch.lua, internal/guard/open.lua, guard.lua, fates.go,
- * internal/guard/evict.lua, janitor/pending.go. README.md lists what is left out; check runs it.
+ * internal/guard/evict.lua, janitor/batcher.go. README.md lists what is left out; check runs it.
  *
  * Questions: does a term delete anything after a newer one has begun, or anything of an owner
  * that is not dead? Does each process' counter always agree with the log? Is the newest term ever

@@ -18,9 +18,7 @@ const (
 	feedGo       = "feed.go"
 	settingsGo   = "settings.go"
 	writeGo      = "write.go"
-	applyGo      = "apply.go"
 	readGo       = "read.go"
-	clocksGo     = "clocks.go"
 	snapshotGo   = "snapshot.go"
 	sourceFeedGo = "postgres/feed.go"
 	schemaSQL    = "postgres/migrations/00001_availability.sql"
@@ -69,7 +67,7 @@ var mutants = harness.Mutants{
 			"",
 			"TestAnOpenTransactionHasNoStateReadTwice"),
 		tested("WritersDoNotOutbid", "a write that Redis takes for an old one is left to the next comparison",
-			applyGo, "r.settle(ctx, found); err != nil {",
+			writeGo, "r.settle(ctx, found); err != nil {",
 			"r.settle(ctx, found[:0]); err != nil {",
 			"TestAWriteBehindLostCommitsIsInRedisWhenItIsAcknowledged"),
 		tested("ReadsTrustAFeedThatIsBehind", "reads do not ask Postgres while the feed cannot be read",
@@ -77,7 +75,7 @@ var mutants = harness.Mutants{
 			"if !known {",
 			"TestReadsAskTheSourceWhileTheFeedDoesNotKnow"),
 		tested("ClocksAreNotCorrected", "times of two clocks are compared as they are",
-			clocksGo, "c.skew = measured",
+			offlineGo, "c.skew = measured",
 			"c.skew = 0",
 			"TestTwoClocksAreComparedWhateverOursSays"),
 		tested("JudgementsAreLast", "a heartbeat that was taken behind a judgement is overruled",
@@ -198,7 +196,7 @@ var mutants = harness.Mutants{
 			"\t\tfor _, one := range states {\n\t\t\tm.applied(ctx, one)",
 			"TestARerouteIsSeenOnBothOrOnNeither"),
 		tested("NobodyOutbids", "a Redis that is ahead of Postgres stays so",
-			applyGo, "\tif len(ahead) == 0 {",
+			writeGo, "\tif len(ahead) == 0 {",
 			"\tif len(ahead) >= 0 {",
 			"TestAReconciliationNamesEachKindOfDriftAndHealsIt"),
 		tested("AcceptDoesNotLookForRoom", "a mitra is given more sessions than it may have",

@@ -2,16 +2,22 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/rollcall-redis/rollcall/cmd/cleanup/internal/cycles"
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/program"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
+	"github.com/rollcall-redis/rollcall/orphan"
+	"github.com/rollcall-redis/rollcall/orphan/mongodb"
 	"github.com/rollcall-redis/rollcall/orphan/rules"
 )
 
@@ -139,4 +145,127 @@ func asksMongoDB(all []rules.Rule) (names []string) {
 		}
 	}
 	return names
+}
+
+func listRules() *cli.Command {
+	var name string
+	return &cli.Command{
+		Name: "cleanup rules",
+		About: `cleanup rules lists the packs: rules that are ready for the keys of a library.
+RULES=pack:NAME runs one. With the name of a pack it prints its YAML, to copy and
+change.`,
+		Arguments: "[NAME]",
+		Check: func(in *cli.Input) {
+			if len(in.Args) > 1 {
+				in.Fault("expected the name of one pack, or none")
+				return
+			}
+			name = strings.Join(in.Args, "")
+			if name != "" && !slices.Contains(rules.Packs(), name) {
+				in.Fault("no pack %q; there are %s", name, strings.Join(rules.Packs(), ", "))
+			}
+		},
+		Run: func(_ context.Context, stdout, _ io.Writer) error {
+			if name != "" {
+				text, _ := rules.Pack(name)
+				_, err := stdout.Write(text)
+				return err
+			}
+			rows := [][]string{}
+			for _, name := range rules.Packs() {
+				text, _ := rules.Pack(name)
+				about, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# Pack "+name+": "), "\n")
+				rows = append(rows, []string{name, about})
+			}
+			if err := cli.Columns(stdout, rows...); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(stdout, "\nRULES=pack:NAME runs one, cleanup rules NAME prints it.")
+			return err
+		},
+		Notes: "Exit status: 0 if it was printed, 2 on wrong usage.",
+	}
+}
+
+// source remembers whether the last call succeeded, for the status.
+type source struct {
+	db *mongodb.Source
+
+	mu     sync.Mutex
+	last   time.Time // when it last answered
+	failed error
+}
+
+type mongoStatus struct {
+	Asked bool `json:"asked"`
+	// LastAnswer is to this process; only a leader asks.
+	LastAnswer time.Time `json:"last_answer,omitzero"`
+	Error      string    `json:"error,omitempty"`
+}
+
+// openSource returns nil if no rule asks MongoDB. It does not wait for the server.
+func openSource(s *settings) (*source, error) {
+	if len(asksMongoDB(s.rules)) == 0 {
+		return nil, nil
+	}
+	db, err := mongodb.Connect(string(s.mongodbURI))
+	if err != nil {
+		return nil, err
+	}
+	return &source{db: db}, nil
+}
+
+// orNil avoids a nil pointer in the interface, which package orphan would take for a source.
+func (s *source) orNil() orphan.Source {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+func (s *source) Documents(ctx context.Context, q orphan.Query) (map[string]orphan.Document, error) {
+	found, err := s.db.Documents(ctx, q)
+	s.note(err)
+	return found, err
+}
+
+func (s *source) Empty(ctx context.Context, collection string) (bool, error) {
+	empty, err := s.db.Empty(ctx, collection)
+	s.note(err)
+	return empty, err
+}
+
+func (s *source) note(err error) {
+	if errors.Is(err, context.Canceled) { // the caller went away
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed = err; err == nil {
+		s.last = time.Now()
+	}
+}
+
+func (s *source) status() mongoStatus {
+	if s == nil {
+		return mongoStatus{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := mongoStatus{Asked: true, LastAnswer: s.last}
+	if s.failed != nil {
+		st.Error = s.failed.Error()
+	}
+	return st
+}
+
+const closeBound = time.Second
+
+func (s *source) close(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer cancel()
+	return s.db.Close(ctx)
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
@@ -72,4 +75,67 @@ func showFindings(w io.Writer, all []inspect.Finding) error {
 		}
 	}
 	return nil
+}
+
+// memberByMember adds the masters of a Redis Cluster that do not answer.
+func memberByMember(ctx context.Context, r *inspect.Reader, err error) error {
+	if err == nil || ctx.Err() != nil || inspect.Partial(err) || errors.Is(err, cli.ErrNo) {
+		return err
+	}
+	if away := r.Away(ctx); len(away) > 0 {
+		return fmt.Errorf("%s; start it, or promote a replica of it: %w", strings.Join(away, "; "), err)
+	}
+	return err
+}
+
+// advised puts the cause first, with advice for the operator.
+func (f *fleet) advised(err error) error {
+	switch means, do := inspect.Cause(err); {
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted")
+	case means == "" || errors.Is(err, cli.ErrNo) || errors.As(err, new(*refusal)) || inspect.Partial(err):
+		return err
+	default:
+		return fmt.Errorf("%s (Redis: %s). %s: %w", means, f.base.Redis, do, err)
+	}
+}
+
+func verify() *cli.Command {
+	var f fleet
+	return f.asked(cli.Command{
+		Name: "rollcall verify",
+		About: `rollcall verify reads the whole registry and every index, and counts by owner the entries
+whose owner is dead, the entries that the index lacks, and the other way round. It
+changes nothing. A fleet goes on meanwhile: a few may be counted that just changed.`,
+		Notes: exits,
+	}, func(ctx context.Context, r *inspect.Reader, w io.Writer) error {
+		v, err := r.Verify(ctx)
+		if err != nil && !inspect.Partial(err) {
+			return err
+		}
+		return cmp.Or(f.reply(w, v, false, func() error { return showVerification(w, v) }), err)
+	})
+}
+
+func showVerification(w io.Writer, v inspect.Verification) error {
+	_, err := fmt.Fprintf(w, "%d entries: of dead owners %d, not in their owner's index %d; "+
+		"in an index and not that owner's entries %d\n", v.Entries, v.Dead, v.NotIndexed, v.NotEntries)
+	if err == nil && v.Unreadable > 0 {
+		err = line(w, "entries that nobody can judge, and that stay: %d %s (docs/runbook.md#unreadable)",
+			v.Unreadable, strings.Join(v.UnreadableEntries, " "))
+	}
+	if err != nil || len(v.Owners) == 0 {
+		return err
+	}
+	rows := [][]string{{"OWNER", "ALIVE", "ENTRIES", "NOT INDEXED", "NOT ENTRIES"}}
+	for _, o := range v.Owners {
+		alive := "no"
+		if o.Alive {
+			alive = "yes"
+		}
+		rows = append(rows, []string{or(o.Owner), alive, strconv.Itoa(o.Entries), strconv.Itoa(o.NotIndexed),
+			strconv.Itoa(o.NotEntries)})
+	}
+	fmt.Fprintln(w)
+	return cli.Columns(w, rows...)
 }

@@ -2,10 +2,19 @@ package partition
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"strconv"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/janitor"
+	"github.com/rollcall-redis/rollcall/registry"
 )
 
 // Status covers all partitions: counts are sums, Leading means at least one, Leader and Epoch are
@@ -91,4 +100,73 @@ func Sum(reports []janitor.Report) (all []janitor.Report) {
 		}
 	}
 	return all
+}
+
+// Count reads the number of partitions, for readers. Without a number in Redis, it is one. An
+// impossible number is an error.
+func Count(ctx context.Context, client redis.UniversalClient, l guard.Layout) (int, error) {
+	text, err := client.Get(ctx, l.Partitions()).Result()
+	if errors.Is(err, redis.Nil) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("partition: read the number of partitions: %w", err)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || !possible(n) {
+		return 0, fmt.Errorf("partition: %s is %.20q, must be a power of two from 1 to %d",
+			l.Partitions(), text, guard.MostPartitions)
+	}
+	return n, nil
+}
+
+func possible(n int) bool { return n >= 1 && n <= guard.MostPartitions && n&(n-1) == 0 }
+
+// LookupMany looks ids up, partition by partition.
+func (r *Registry) LookupMany(ctx context.Context, ids []string) (map[string]registry.Owner, error) {
+	of := make(map[*registry.Registry][]string)
+	for _, id := range ids {
+		of[r.of(id)] = append(of[r.of(id)], id)
+	}
+	owners := make(map[string]registry.Owner, len(ids))
+	for part, ids := range of {
+		some, err := part.LookupMany(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(owners, some)
+	}
+	return owners, nil
+}
+
+// Owners reports an instance as alive if it has a heartbeat in any partition.
+func (r *Registry) Owners(ctx context.Context) ([]registry.Owner, error) {
+	live := make(map[string]bool)
+	for _, part := range r.parts {
+		owners, err := part.Owners(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range owners {
+			live[o.Instance] = live[o.Instance] || o.Live
+		}
+	}
+	var owners []registry.Owner
+	for _, instance := range slices.Sorted(maps.Keys(live)) {
+		owners = append(owners, registry.Owner{Instance: instance, Live: live[instance]})
+	}
+	return owners, nil
+}
+
+// Holdings walks an instance's ids, partition by partition.
+func (r *Registry) Holdings(ctx context.Context, instance string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, part := range r.parts {
+			for id, err := range part.Holdings(ctx, instance) {
+				if !yield(id, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }

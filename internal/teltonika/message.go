@@ -2,8 +2,12 @@ package teltonika
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"iter"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // MessageType may be any.
@@ -124,4 +128,209 @@ func AppendMessages(dst []byte, c Codec, messages ...Message) []byte {
 		body = append(body, inside...)
 	}
 	return AppendEnvelope(dst, append(body, byte(len(messages))))
+}
+
+// The server's answers to a handshake.
+const (
+	Refuse byte = 0x00
+	Accept byte = 0x01
+)
+
+const imeiDigits = 15
+
+// IMEI reads the handshake, skipping keep-alive bytes before it. It returns ErrHandshake at the
+// first wrong byte, and so does not wait for a port scanner whose first two bytes announce 18,245
+// more. One read deadline bounds it.
+func (r *Reader) IMEI() (string, error) {
+	if err := r.begin(); err != nil {
+		return "", err
+	}
+	for i := range 2 + imeiDigits {
+		if err := r.have(i + 1); err != nil {
+			return "", err
+		}
+		b := r.buf[r.lo+i]
+		ok := b >= '0' && b <= '9'
+		switch i {
+		case 0:
+			ok = b == 0
+		case 1:
+			ok = b == imeiDigits
+		}
+		if !ok {
+			return "", r.fail(ErrHandshake, "byte %d is 0x%02x", i, b)
+		}
+	}
+	imei := string(r.buf[r.lo+2 : r.lo+2+imeiDigits])
+	r.lo += 2 + imeiDigits
+	return imei, nil
+}
+
+// AppendIMEI appends a device's handshake, or returns an error if imei is not 15 digits.
+func AppendIMEI(dst []byte, imei string) ([]byte, error) {
+	if _, err := ParseIMEI(imei); err != nil {
+		return dst, err
+	}
+	return append(append(dst, 0, imeiDigits), imei...), nil
+}
+
+// LuhnValid checks an IMEI's last digit. Some real devices fail this: count them, do not refuse
+// them.
+func LuhnValid(imei string) bool {
+	sum := 0
+	for i := range len(imei) {
+		d := int(imei[i]) - '0'
+		if d < 0 || d > 9 {
+			return false
+		}
+		// From the right, every second digit counts double; of a two-digit double the sum counts.
+		if (len(imei)-i)%2 == 0 {
+			if d *= 2; d > 9 {
+				d -= 9
+			}
+		}
+		sum += d
+	}
+	return len(imei) > 0 && sum%10 == 0
+}
+
+// IMEI has a leading 0 and 15 digits, two per byte. Zero is 15 zeros, which no device has.
+type IMEI [8]byte
+
+// ParseIMEI returns an error for anything but 15 ASCII digits.
+func ParseIMEI(s string) (m IMEI, err error) {
+	if len(s) != imeiDigits || strings.Trim(s, "0123456789") != "" {
+		return IMEI{}, fmt.Errorf("teltonika: IMEI %q is not %d digits", s, imeiDigits)
+	}
+	for i := range s {
+		m[(i+1)/2] |= (s[i] - '0') << (4 * (i % 2))
+	}
+	return m, nil
+}
+
+// String returns digits, unless the value is from outside this package.
+func (m IMEI) String() string { return hex.EncodeToString(m[:])[1:] }
+
+func (m IMEI) valid() bool {
+	for _, b := range m {
+		if b>>4 > 9 || b&0x0F > 9 {
+			return false
+		}
+	}
+	return m[0]>>4 == 0
+}
+
+// AppendDegrees appends 1e-7 degrees as decimal degrees with exactly seven decimals: -1 is
+// "-0.0000001".
+func AppendDegrees(dst []byte, e7 int32) []byte {
+	v := int64(e7)
+	if v < 0 {
+		dst, v = append(dst, '-'), -v
+	}
+	dst = strconv.AppendInt(dst, v/1e7, 10)
+	// The leading 1 keeps the fraction's zeros. The point replaces it.
+	at := len(dst)
+	dst = strconv.AppendInt(dst, 1e7+v%1e7, 10)
+	dst[at] = '.'
+	return dst
+}
+
+// maxSafe: from there on a reader that parses JSON numbers as doubles gets another number.
+const maxSafe = 1 << 53
+
+// fewElements is above the elements of records seen in the field.
+const fewElements = 128
+
+// AppendJSON appends one JSON object in wire order, keyed by id in decimal. Values are unsigned
+// integers, from 2^53 up strings of digits; those of 16 bytes or of variable length are strings of
+// lower-case hex. Of an id that occurs twice only the first is written: every JSON parser reads the
+// same.
+func (s Elements) AppendJSON(dst []byte) []byte {
+	dst = append(dst, '{')
+	for e := range s.distinct {
+		dst = e.appendJSON(dst)
+	}
+	return closeObject(dst)
+}
+
+// AppendWidths appends one JSON object with the ids that AppendJSON writes as integers, by their
+// width on the wire in bytes: {"1":[239,21],"4":[72]}. A reader needs it to extend a sign. Other
+// ids have values in hex.
+func (s Elements) AppendWidths(dst []byte) []byte {
+	dst = append(dst, '{')
+	width := byte(0)
+	for e := range s.distinct {
+		if e.Size == SizeNX || e.Size == 16 {
+			break
+		}
+		if e.Size != width {
+			dst = closeList(dst, width)
+			width = e.Size
+			dst = append(dst, '"', '0'+width, '"', ':', '[')
+		}
+		dst = strconv.AppendUint(dst, uint64(e.ID), 10)
+		dst = append(dst, ',')
+	}
+	return closeObject(closeList(dst, width))
+}
+
+// closeList takes width 0 if there is no list yet.
+func closeList(dst []byte, width byte) []byte {
+	if width == 0 {
+		return dst
+	}
+	dst[len(dst)-1] = ']'
+	return append(dst, ',')
+}
+
+// distinct yields the first element of each id. A hostile frame of 32 KiB has ten thousand: to
+// compare every pair would cost tens of milliseconds.
+func (s Elements) distinct(yield func(Element) bool) {
+	var few [fewElements]uint16
+	var many map[uint16]bool
+	if s.Len() > fewElements {
+		many = make(map[uint16]bool)
+	}
+	n := 0
+	for e := range s.All() {
+		switch {
+		case many[e.ID], slices.Contains(few[:n], e.ID):
+			continue
+		case many != nil:
+			many[e.ID] = true
+		default:
+			few[n] = e.ID
+			n++
+		}
+		if !yield(e) {
+			return
+		}
+	}
+}
+
+func closeObject(dst []byte) []byte {
+	if last := len(dst) - 1; dst[last] == ',' {
+		dst[last] = '}'
+		return dst
+	}
+	return append(dst, '}')
+}
+
+func (e Element) appendJSON(dst []byte) []byte {
+	dst = append(dst, '"')
+	dst = strconv.AppendUint(dst, uint64(e.ID), 10)
+	dst = append(dst, '"', ':')
+	switch {
+	case e.Size == SizeNX || e.Size == 16:
+		dst = append(dst, '"')
+		dst = hex.AppendEncode(dst, e.Bytes)
+		dst = append(dst, '"')
+	case e.Value >= maxSafe:
+		dst = append(dst, '"')
+		dst = strconv.AppendUint(dst, e.Value, 10)
+		dst = append(dst, '"')
+	default:
+		dst = strconv.AppendUint(dst, e.Value, 10)
+	}
+	return append(dst, ',')
 }

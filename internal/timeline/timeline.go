@@ -10,6 +10,7 @@ package timeline
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
@@ -132,4 +133,85 @@ func at(ms string) (t time.Time) {
 		t = time.UnixMilli(n)
 	}
 	return t
+}
+
+//go:embed heads.lua
+var headsLua string
+
+var headsScript = redis.NewScript(headsLua)
+
+// HeadsPage is at most a millisecond of Redis' time.
+const HeadsPage = 200
+
+// Heads returns up to most records, without fields of more than 256 bytes. order is XRANGE or
+// XREVRANGE, of from and to.
+func Heads(
+	ctx context.Context, client redis.UniversalClient, key, order, from, to string, most int,
+) ([]redis.XMessage, error) {
+	rows, err := headsScript.RunRO(ctx, client, []string{key}, order, from, to, most).Slice()
+	if err != nil {
+		return nil, err
+	}
+	records := make([]redis.XMessage, 0, len(rows))
+	for _, row := range rows {
+		v, _ := row.([]any)
+		if len(v) == 0 {
+			continue
+		}
+		m := redis.XMessage{ID: fmt.Sprint(v[0]), Values: map[string]any{}}
+		for pair := range slices.Chunk(v[1:], 2) {
+			if len(pair) == 2 {
+				m.Values[fmt.Sprint(pair[0])] = pair[1]
+			}
+		}
+		records = append(records, m)
+	}
+	return records, nil
+}
+
+// Minute is what a fleet had At a time.
+type Minute struct {
+	At      time.Time // the server's clock
+	Entries int64
+	Living  int // replicas
+}
+
+// Minutes is enough for an hour, and for leaders that overlap.
+const Minutes = 120
+
+// AddMinute adds one that ends now.
+func AddMinute(ctx context.Context, client redis.UniversalClient, key string, m Minute) error {
+	err := client.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: Minutes, Approx: true,
+		Values: []any{"entries", m.Entries, "living", m.Living}}).Err()
+	if err != nil {
+		return fmt.Errorf("timeline: add a minute: %w", err)
+	}
+	return nil
+}
+
+// ReadMinutes returns the hour before now, oldest first, without invalid ones.
+func ReadMinutes(ctx context.Context, client redis.UniversalClient, key string, now time.Time) ([]Minute, error) {
+	since := strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10)
+	page, err := Heads(ctx, client, key, "XREVRANGE", "+", since, Minutes)
+	if err != nil {
+		return nil, fmt.Errorf("timeline: read minutes: %w", err)
+	}
+	slices.Reverse(page)
+	var all []Minute
+	for _, rec := range page {
+		number := func(field string) int64 {
+			text, _ := rec.Values[field].(string)
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return -1
+			}
+			return n
+		}
+		added, _, _ := strings.Cut(rec.ID, "-")
+		m := Minute{at(added), number("entries"), int(max(0, number("living")))}
+		if m.Entries >= 0 && !m.At.IsZero() {
+			all = append(all, m)
+		}
+	}
+	return all, nil
 }

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"embed"
+	_ "embed"
+	"slices"
 	"strings"
 )
 
@@ -34,3 +36,12 @@ func parsed(name string) []Rule {
 	}
 	return rules
 }
+
+//go:embed schema.json
+var schema []byte
+
+// Colyseus returns the rules of the pack colyseus.
+func Colyseus() []Rule { return parsed("colyseus") }
+
+// Schema returns the JSON Schema, draft 2020-12, of the rules that Parse reads.
+func Schema() []byte { return slices.Clone(schema) }

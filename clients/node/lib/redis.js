@@ -15,7 +15,7 @@ function read(file) {
   return readFileSync(places.find(existsSync) ?? places[0], 'utf8');
 }
 
-/** The files that make each script, as in registry/scripts.go. */
+/** The files that make each script, as in registry/writer.go. */
 const files = {
   boot: 'settings former record boot', here: 'former record owner here', beat: 'settings former record owner beat',
   full: 'settings former record owner beat', register: 'former record owner register', release: 'former record owner release',

@@ -9,7 +9,9 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +19,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/internal/replies"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 type loginFiles struct{ password, ca, cert, key string }
@@ -276,3 +279,190 @@ func (l login) dialer(base *tls.Config, timeout time.Duration, mostReply int64) 
 // dialKeepAlive is go-redis' own.
 var dialKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second,
 	Count: 3}
+
+// These errors end the program. One node of a Cluster refuses most keys, and unreadable entries
+// must not pass for dead. Open recognises such a node unless it did not answer then, or its
+// URL is only valid for a single server: with a database, for example. Servers that do not know
+// each other are not asked.
+var (
+	errOneNode = errors.New("connect: REDIS_URL names one node of a Redis Cluster, and was not " +
+		"recognised at the start; start again while that node answers, or name the Cluster by two of its " +
+		"nodes, such as redis://host:6379?addr=host2:6379, without a database or a socket's path")
+	errNoCluster = errors.New("connect: REDIS_URL names a Redis Cluster, and the server is in none")
+)
+
+const (
+	checkAgain = 2 * time.Second
+	checkCall  = 2 * time.Second
+)
+
+const unverified = "Redis' certificate is not checked, so anybody on the way can read and change all that " +
+	"is sent: take skip_verify=true out of REDIS_URL, and set REDIS_TLS_CA_FILE"
+
+// Check asks the server once, by INFO. The error means that it must not be used: it is a node of a
+// Cluster that [Open] did not recognise, or of none although a Cluster was named. A server that does
+// not answer is not an error; known is true if it did, or if this user may not ask.
+func (c *Clients) Check(ctx context.Context) (known bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkCall)
+	defer cancel()
+	text, err := c.Data.Info(ctx).Result()
+	_, cluster := c.Data.(*redis.ClusterClient)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "cluster support disabled"):
+		return true, fmt.Errorf("%w: %s", errNoCluster, c.Server)
+	case err == nil && !cluster && inCluster(text):
+		return true, fmt.Errorf("%w: %s", errOneNode, c.Server)
+	}
+	return err == nil || redis.IsPermissionError(err), nil
+}
+
+// Watch repeats Check until the server is known, or ctx ends.
+func (c *Clients) Watch(ctx context.Context) error {
+	for wait.For(ctx, checkAgain) {
+		if known, err := c.Check(ctx); known {
+			return err
+		}
+	}
+	return nil
+}
+
+func inCluster(info string) bool {
+	return strings.Contains(info, "\ncluster_enabled:1") || strings.Contains(info, "\nredis_mode:cluster")
+}
+
+// RedisStatus describes the server.
+type RedisStatus struct {
+	// Server has no credentials.
+	Server string `json:"server"`
+	// Embedded is for trying out.
+	Embedded bool `json:"embedded"`
+	// Reachable means that the last heartbeat landed and no later one failed.
+	Reachable bool `json:"reachable"`
+	// Warnings are risks of the settings for the registry.
+	Warnings []string `json:"warnings,omitempty"`
+	// CertificateEnds is when the certificate expires that the server has shown.
+	CertificateEnds time.Time `json:"certificate_ends,omitzero"`
+}
+
+// Status returns what is known.
+func (c *Clients) Status(reachable bool) RedisStatus {
+	s := RedisStatus{Server: c.Server, Embedded: c.Embedded != "", Reachable: reachable}
+	if c.ends != nil && c.ends.Load() != nil {
+		s.CertificateEnds = *c.ends.Load()
+	}
+	if s.Embedded {
+		s.Warnings = append(s.Warnings, EmbeddedNotice)
+	}
+	if c.Unverified {
+		s.Warnings = append(s.Warnings, unverified)
+	}
+	return s
+}
+
+const (
+	// After a refused login, or one client too many, the process opens one connection in
+	// refusedPause until none was refused for refusedFor. Otherwise each command of each device
+	// would bring one more.
+	refusedPause = time.Second
+	refusedFor   = 3 * refusedPause
+)
+
+// refusals is shared by a process' clients.
+type refusals struct {
+	mu   sync.Mutex
+	err  error
+	at   time.Time // of the last one
+	next time.Time // when the next connection may be opened
+}
+
+func (r *refusals) note(err error) {
+	// Redis answers a long command without a login by a protocol error, which names no cause: the next
+	// short one is told it.
+	if !redis.IsAuthError(err) && !redis.IsMaxClientsError(err) || errors.As(err, new(refusedBefore)) || strings.Contains(err.Error(), "unauthenticated") {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.at.IsZero() || now.Sub(r.at) >= refusedFor {
+		r.next = now.Add(refusedPause)
+	}
+	r.err, r.at = err, now
+}
+
+// dial returns the last refusal if no connection may be opened now.
+func (r *refusals) dial() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	switch {
+	case r.err == nil:
+		return nil
+	case now.Sub(r.at) >= refusedFor:
+		r.err = nil
+		return nil
+	case now.Before(r.next):
+		return r.err
+	}
+	r.next = now.Add(refusedPause)
+	return nil
+}
+
+// watch adds the hook to a client, or to each node of a Cluster.
+func (r *refusals) watch(client redis.UniversalClient) redis.UniversalClient {
+	if r == nil {
+		return client
+	}
+	if c, ok := client.(*redis.ClusterClient); ok {
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(refusalHook{r}) })
+		return client
+	}
+	client.AddHook(refusalHook{r})
+	return client
+}
+
+// refusedBefore is an earlier refusal.
+type refusedBefore struct{ error }
+
+func (e refusedBefore) Unwrap() error { return e.error }
+
+type refusedConn struct {
+	net.Conn
+	err error
+}
+
+func (c refusedConn) Read([]byte) (int, error)  { return 0, c.err }
+func (c refusedConn) Write([]byte) (int, error) { return 0, c.err }
+
+// SyscallConn fails, so that no pool gives the connection out again: without a password a refused
+// HELLO is no reason for it not to.
+func (c refusedConn) SyscallConn() (syscall.RawConn, error) { return nil, c.err }
+
+type refusalHook struct{ *refusals }
+
+func (h refusalHook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if err := h.dial(); err != nil {
+			// The pool would count a failed dial against the server, and then stop dialling itself.
+			ours, _ := net.Pipe()
+			return refusedConn{ours, refusedBefore{err}}, nil
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+func (h refusalHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		h.note(err)
+		return err
+	}
+}
+
+func (h refusalHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		h.note(err)
+		return err
+	}
+}

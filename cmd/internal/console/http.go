@@ -6,9 +6,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html/template"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +25,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
+	"github.com/rollcall-redis/rollcall/cmd/internal/doors"
 	"github.com/rollcall-redis/rollcall/cmd/internal/inspect"
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/printable"
@@ -274,4 +282,84 @@ func failWith(w http.ResponseWriter, err error) {
 	default: // Redis, or the time for it
 		fail(w, http.StatusServiceUnavailable, err.Error())
 	}
+}
+
+// connections bounds an HTTP server's open connections: those that are being answered have earned
+// their place. So idle and slow clients can neither keep a probe out nor use up the program's
+// descriptors.
+type connections struct {
+	room *doors.Room
+	open sync.Map // of net.Conn to *doors.Guest
+}
+
+type connectionKey struct{}
+
+func bound(server *http.Server, most int) {
+	c := &connections{room: doors.New(doors.Config{Most: most, Rotate: true})}
+	next := server.Handler
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connectionKey{}, conn)
+	}
+	server.ConnState = c.changed
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if guest, ok := c.open.Load(r.Context().Value(connectionKey{})); ok {
+			guest.(*doors.Guest).Earn()
+			defer guest.(*doors.Guest).Lose()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		guest := &doors.Guest{End: func() { _ = conn.Close() }}
+		c.open.Store(conn, guest)
+		if !c.room.Enter(guest, doors.Addr(conn.RemoteAddr().String())) {
+			_ = conn.Close()
+		}
+	case http.StateClosed, http.StateHijacked:
+		if guest, ok := c.open.LoadAndDelete(conn); ok {
+			guest.(*doors.Guest).Leave()
+		}
+	}
+}
+
+// asked refuses requests by names that are not this server's. A page elsewhere can point its own
+// name here (DNS rebinding), and a browser then lets it read all answers. It cannot do that with an
+// address, or with a name that its owner has not registered. Health, and the program's public
+// requests, are answered under any name.
+func (s *HTTP) asked(mux *http.ServeMux) http.Handler {
+	open := []string{"GET /healthz", "GET /readyz"}
+	for pattern := range s.cfg.Routes {
+		open = append(open, pattern)
+	}
+	own, _ := os.Hostname()
+	names := append([]string{own}, s.cfg.Hosts...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isOwn(r.Host, names) {
+			if _, pattern := mux.Handler(r); !slices.Contains(open, pattern) {
+				fail(w, http.StatusMisdirectedRequest, fmt.Sprintf(
+					"this server is not asked by the name %q: add it to HTTP_HOSTS, if it is yours", printable.Clip(r.Host)))
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// private are the ends of names that nobody can register.
+var private = []string{".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc", ".test", ".invalid"}
+
+func isOwn(host string, names []string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
+		return true
+	}
+	return slices.ContainsFunc(private, func(end string) bool { return strings.HasSuffix(host, end) }) ||
+		strings.HasSuffix(host, ".svc.cluster.local") ||
+		slices.ContainsFunc(names, func(name string) bool { return name == "*" || strings.EqualFold(name, host) })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rollcall-redis/rollcall/cmd/internal/cli"
 	"github.com/rollcall-redis/rollcall/cmd/internal/connect"
@@ -19,6 +21,7 @@ import (
 	"github.com/rollcall-redis/rollcall/cmd/internal/reload"
 	"github.com/rollcall-redis/rollcall/cmd/internal/tracing"
 	"github.com/rollcall-redis/rollcall/internal/partition"
+	"github.com/rollcall-redis/rollcall/internal/printable"
 	"github.com/rollcall-redis/rollcall/internal/wait"
 	"github.com/rollcall-redis/rollcall/janitor"
 	"github.com/rollcall-redis/rollcall/registry"
@@ -228,4 +231,59 @@ func (c *Core) status() console.Stated {
 		return c.program.Status(st)
 	}
 	return st
+}
+
+// Serving logs how the program begins and ends.
+func Serving(c *cli.Command, b *Base, serve func(context.Context, *slog.Logger) error) cli.Run {
+	return func(ctx context.Context, _, stderr io.Writer) error {
+		options := &slog.HandlerOptions{Level: b.LogLevel, ReplaceAttr: printable.Attr}
+		log := slog.New(slog.NewTextHandler(stderr, options))
+		if b.LogFormat == "json" {
+			log = slog.New(slog.NewJSONHandler(printable.Writer(stderr), options))
+		}
+		// Here and not by the registry, so that the first line has it, too.
+		if b.InstanceID == "" {
+			b.InstanceID, b.Unique = registry.UniqueInstance(), true
+		}
+		log = log.With("instance", b.InstanceID)
+		log.Info("starting", "version", cli.Version(), slog.Any("settings", slog.GroupValue(c.Shown()...)))
+		if exposed := c.Exposed(); len(exposed) > 0 {
+			log.Warn("a secret is on the command line, where every user of this machine can read it: "+
+				"set it in the environment or in a file", "flags", exposed)
+		}
+		if err := serve(ctx, log); err != nil {
+			log.Error(c.Name+" failed", "error", err)
+			return cli.ErrSaid
+		}
+		log.Info("stopped")
+		return nil
+	}
+}
+
+const acceptedPoll = 20 * time.Millisecond
+
+// Accepted begins a part when the first heartbeat has landed, or Redis does not answer. While Redis
+// refuses this replica the part could only report that again.
+func Accepted(
+	status func() registry.Status, run func(context.Context) error,
+) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			reg := status()
+			if !reg.LastBeat.IsZero() || reg.Refused == "" && reg.Failing["heartbeat"] != "" {
+				return run(ctx)
+			}
+			if !wait.For(ctx, acceptedPoll) {
+				return nil
+			}
+		}
+	}
+}
+
+// Metrics returns a registry with the metrics of the Go runtime and of the process.
+func Metrics() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
 }

@@ -2,15 +2,24 @@ package redistest
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/rollcall-redis/rollcall/internal/testservers/fakeredis"
 )
 
 // redials is longer than go-redis takes to notice that its pool was closed.
@@ -210,3 +219,91 @@ func Main(m interface{ Run() (code int) }) {
 	}
 	os.Exit(code)
 }
+
+// Fake starts a server in this process, for testing/synctest, and returns its options.
+func Fake(t testing.TB) *redis.Options {
+	_, o := fakeredis.Start(t)
+	return o
+}
+
+// User has an ACL user's rules from a page: the arguments of `redis-cli ACL SETUSER name` there,
+// with the password PASSWORD.
+func User(t testing.TB, page, name string) (rules []any) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?s)redis-cli ACL SETUSER ` + regexp.QuoteMeta(name) + ` (.*?)\n` + "```").
+		FindStringSubmatch(string(text))
+	require.NotNil(t, line, "no user %s in %s", name, page)
+	for rule := range strings.FieldsSeq(strings.ReplaceAll(line[1], "\\\n", " ")) {
+		rules = append(rules, strings.Trim(rule, "'"))
+	}
+	return rules
+}
+
+// Asked reports whether tests were selected with -run, and all of them: what takes many minutes
+// runs only then.
+func Asked() bool { return !testing.Short() && flag.Lookup("test.run").Value.String() != "" }
+
+// OnlyIfAsked skips a test that takes many minutes, unless it was asked for.
+func OnlyIfAsked(t testing.TB) {
+	if t.Helper(); !Asked() {
+		t.Skip("takes many minutes: run it by its name, with -run")
+	}
+}
+
+// Raced returns -race for go build if this test was built with it: then most packages are compiled
+// already.
+func Raced() (flags []string) {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-race" {
+			flags = append(flags, "-race="+s.Value)
+		}
+	}
+	return flags
+}
+
+// CLI returns the redis-cli (or valkey-cli) of the usual server. A server from scripts/redis is
+// started by a script, with its own libraries; so is its redis-cli.
+func CLI(t testing.TB) string {
+	t.Helper()
+	server, err := findBinary()
+	require.NoError(t, err)
+	dir, name := filepath.Split(server)
+	cli := strings.Replace(name, "-server", "-cli", 1)
+	if _, err := os.Stat(filepath.Join(dir, cli)); err == nil {
+		return filepath.Join(dir, cli)
+	}
+	text, err := os.ReadFile(server)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(text), "#!"), "beside %s there is no %s", server, cli)
+	script := regexp.MustCompile(`(?m)^here=.*$`).ReplaceAllLiteralString(string(text), "here='"+dir+"'")
+	script = strings.Replace(script, "/usr/bin/"+name, "/usr/bin/"+cli, 1)
+	path := filepath.Join(t.TempDir(), cli)
+	// A process forked meanwhile would have the file open for writing, and until it runs its own
+	// program, starting this one would fail (golang.org/issue/22315).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
+	return path
+}
+
+// Version returns its make and version, as "Redis 7.0.15".
+func Version() (string, error) {
+	server, err := findBinary()
+	if err != nil {
+		return "", err
+	}
+	said, err := exec.Command(server, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("redistest: %s --version: %w", server, err)
+	}
+	found := versioned.FindSubmatch(said)
+	if found == nil {
+		return "", fmt.Errorf("redistest: %s --version says %q", server, said)
+	}
+	return string(found[1]) + " " + string(found[2]), nil
+}
+
+var versioned = regexp.MustCompile(`^(Redis|Valkey) server v=(\S+)`)

@@ -3,11 +3,17 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rollcall-redis/rollcall/availability"
 	"github.com/rollcall-redis/rollcall/availability/postgres"
 	"github.com/rollcall-redis/rollcall/cmd/availability/internal/token"
+	"github.com/rollcall-redis/rollcall/internal/wait"
 )
 
 type mitra struct {
@@ -158,4 +164,111 @@ func (a *API) putSetting(c *call) error {
 		return err
 	}
 	return a.answerSettings(c)
+}
+
+// changes are when a mitra last went online and offline, which only Postgres knows; null: never.
+type changes struct {
+	LastOnline  *time.Time `json:"last_online_at"`
+	LastOffline *time.Time `json:"last_offline_at"`
+}
+
+// changesAgain is for how long Postgres is left alone after it did not answer, so that polls do not
+// each wait for it.
+const changesAgain = time.Second
+
+// changesAsked are the questions about changes.
+type changesAsked struct {
+	source Source
+	asking *semaphore.Weighted
+	failed atomic.Pointer[time.Time]
+}
+
+func newChangesAsked(source Source) *changesAsked {
+	return &changesAsked{source: source, asking: semaphore.NewWeighted(heartbeatsAtSource)}
+}
+
+// of returns nil if Postgres has no such mitra, or cannot be asked.
+func (k *changesAsked) of(ctx context.Context, id string) *changes {
+	if at := k.failed.Load(); at != nil && time.Since(*at) < changesAgain {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := k.asking.Acquire(ctx, 1)
+	if err == nil {
+		defer k.asking.Release(1)
+		m, asked := k.source.Mitra(ctx, id)
+		if err = asked; err == nil {
+			return &changes{moment(m.LastOnline), moment(m.LastOffline)}
+		}
+	}
+	if !errors.Is(err, availability.ErrNotFound) && !errors.Is(err, context.Canceled) { // the caller went away
+		now := time.Now()
+		k.failed.Store(&now)
+	}
+	return nil
+}
+
+// Counts are the numbers of mitras, as last read.
+type Counts struct {
+	// At is when Online and Available were read, zero if never.
+	Online    int                 `json:"online"`
+	Available int                 `json:"available"`
+	At        time.Time           `json:"at,omitzero"`
+	Source    availability.Origin `json:"source,omitempty"`
+	// Error is why the last read failed.
+	Error string `json:"error,omitempty"`
+}
+
+const countEvery = 2 * time.Second
+
+// Counts returns the last result of Run.
+func (a *API) Counts() (known Counts) {
+	if last := a.counts.Load(); last != nil {
+		known = *last
+	}
+	return known
+}
+
+// Run counts mitras, for status and metrics, until ctx ends.
+func (a *API) Run(ctx context.Context) error {
+	for {
+		found := a.count(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if why := found.Error; why != "" {
+			found = a.Counts()
+			found.Error = why
+		}
+		a.counts.Store(&found)
+		if !wait.For(ctx, countEvery) {
+			return nil
+		}
+	}
+}
+
+func (a *API) count(ctx context.Context) Counts {
+	online, err := a.mirror.CountOnline(ctx)
+	if err != nil {
+		return Counts{Error: err.Error()}
+	}
+	s, err := a.mirror.Snapshot(ctx)
+	if err != nil {
+		return Counts{Error: err.Error()}
+	}
+	return Counts{Online: online.Value, Available: s.Value.Count, At: time.Now(), Source: online.From}
+}
+
+func (a *API) gauges() []prometheus.Collector {
+	gauge := func(name, help string, value func(Counts) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return float64(value(a.Counts())) })
+	}
+	return []prometheus.Collector{
+		gauge("availability_mitras_online", "Mitras who are online, as last asked.",
+			func(c Counts) int { return c.Online }),
+		gauge("availability_mitras_available", "Mitras who can take work, as last asked.",
+			func(c Counts) int { return c.Available }),
+	}
 }

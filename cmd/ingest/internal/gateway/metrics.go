@@ -1,6 +1,11 @@
 package gateway
 
 import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -77,4 +82,134 @@ func newMetrics(reg prometheus.Registerer, g *Gateway) *metrics {
 			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 2.5, 10},
 		}),
 	}
+}
+
+func (s *session) beginSpan(ctx context.Context) {
+	if start := s.g.cfg.StartSpan; start != nil {
+		// named_after is the time before the span: how fast the device was.
+		_, s.endSpan = start(ctx, "registration", slog.Duration("named_after", time.Since(s.came)))
+	}
+}
+
+// greeted ends the span once the registration has landed, maybe after the device's answer.
+func (s *session) greeted(work context.Context, err error) {
+	end := s.endSpan
+	if end == nil { // tracing is off, or no IMEI came
+		return
+	}
+	s.endSpan = nil
+	outcome := slog.String("outcome", handshakeOutcome(err))
+	if s.claim == nil {
+		end(err, outcome)
+		return
+	}
+	answered := slog.Duration("answered_after", time.Since(s.came))
+	s.g.serving.Go(func() {
+		// It ends with the socket at the latest: that releases the claim.
+		landed := s.claim.Wait(work)
+		end(landed, outcome, answered, slog.Bool("landed", landed == nil))
+	})
+}
+
+const (
+	// manyNotes bounds the notes and their dead letters together.
+	manyNotes = 10_000
+	shareMost = 100
+	// shareBytes are ten of the largest frames.
+	shareBytes = 320 << 10
+)
+
+// notes is the memory of odd devices whose sockets have ended. At the bound an arbitrary one is
+// forgotten: then a line is logged, or a frame kept, once more.
+type notes struct {
+	mu    sync.Mutex
+	of    map[string]*note // by IMEI
+	count int
+}
+
+type note struct {
+	letters []letter  // the newest dead letters, oldest first
+	faults  uint16    // bits of the kinds that were logged
+	faulted time.Time // when the last fault was stored
+	talks   uint8     // bits of codecs: see commandState.unsure
+}
+
+type letter struct {
+	frame string // id
+	entry string // in the stream
+	size  int
+}
+
+func newNotes() *notes { return &notes{of: make(map[string]*note)} }
+
+func (n *notes) change(imei string, do func(*note)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	of := n.of[imei]
+	if of == nil {
+		of = new(note)
+		n.count++
+	}
+	delete(n.of, imei) // so that it is not the one forgotten
+	before := len(of.letters)
+	do(of)
+	n.count += len(of.letters) - before
+	for any, victim := range n.of {
+		if n.count <= manyNotes {
+			break
+		}
+		delete(n.of, any)
+		n.count -= 1 + len(victim.letters)
+	}
+	n.of[imei] = of
+}
+
+func (n *notes) talks(imei string) uint8 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if of := n.of[imei]; of != nil {
+		return of.talks
+	}
+	return 0
+}
+
+// letter returns the entry of a frame's dead letter.
+func (n *notes) letter(imei, frame string) (entry string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if of := n.of[imei]; of != nil {
+		for _, l := range of.letters {
+			if l.frame == frame {
+				entry = l.entry
+			}
+		}
+	}
+	return entry
+}
+
+// surplus returns the entries that a device gives up for a letter of this size.
+func (n *notes) surplus(imei string, size, share int) (entries []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if of := n.of[imei]; of != nil {
+		for _, l := range of.letters[:of.beyond(size, share)] {
+			entries = append(entries, l.entry)
+		}
+	}
+	return entries
+}
+
+// beyond returns how many of the oldest letters leave no room for another one.
+func (n *note) beyond(size, share int) int {
+	i := len(n.letters)
+	for room := share - 1; i > 0 && room > 0 && size+n.letters[i-1].size <= shareBytes; i, room = i-1, room-1 {
+		size += n.letters[i-1].size
+	}
+	return i
+}
+
+func (n *notes) addLetter(imei string, l letter, share int) {
+	n.change(imei, func(of *note) {
+		of.letters = append([]letter(nil), append(of.letters[of.beyond(l.size, share):], l)...)
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -318,4 +319,76 @@ func (s *stream) addDead(
 	}
 	s.notes.addLetter(from.imei, letter{id, added.Val(), len(frame.Raw)}, s.share)
 	return false, nil
+}
+
+// Stream is the name of the only record stream; [DeadSuffix] after it names its dead letters.
+const (
+	Stream     = "telemetry:teltonika"
+	DeadSuffix = ":dead"
+)
+
+// streams returns the names of n streams, a power of two.
+//
+// The part after base's last colon becomes a hash tag, divided as by guard.Layout.Partition. This
+// spreads the streams evenly over a Redis Cluster, in other slots than the registry's partitions: a
+// slot with a long stream takes long to move.
+func streams(base string, n int) []string {
+	if n == 1 {
+		return []string{base}
+	}
+	at := strings.LastIndexByte(base, ':') + 1
+	whole := guard.Layout{Prefix: base[:at] + "{" + base[at:] + "}"}
+	names := make([]string, n)
+	for k := range names {
+		names[k] = whole.Partition(k, n).Prefix
+	}
+	return names
+}
+
+const (
+	// messageBytes and deadBytes bound all streams of their kind. An entry has its bytes as hex.
+	messageBytes, deadBytes = 256 << 20, 64 << 20
+	// entryCost is what an entry takes beside its bytes.
+	entryCost = 256
+	// finely is in how many parts a capped stream's size is known.
+	finely = 64
+)
+
+// capped is a stream with a bound in entries and in bytes. Redis trims by entries only, so it gets
+// the number of newest entries that fit, judged by those that this replica has added.
+type capped struct {
+	name        string
+	most, bytes int64
+
+	mu    sync.Mutex
+	parts []part // of the newest entries, oldest first
+	sum   part
+	full  bool
+}
+
+type part struct{ entries, bytes int64 }
+
+func (p *part) add(entries, bytes int64) {
+	p.entries += entries
+	p.bytes += bytes
+}
+
+// room returns the stream's bound in entries when one of this size is added.
+func (c *capped) room(size int) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.parts); n == 0 || c.parts[n-1].bytes >= c.bytes/finely {
+		c.parts = append(c.parts, part{})
+	}
+	cost := int64(entryCost + 2*size)
+	c.parts[len(c.parts)-1].add(1, cost)
+	c.sum.add(1, cost)
+	for c.sum.bytes > c.bytes && len(c.parts) > 1 {
+		c.sum.add(-c.parts[0].entries, -c.parts[0].bytes)
+		c.parts, c.full = c.parts[1:], true
+	}
+	if c.full {
+		return min(c.most, c.sum.entries)
+	}
+	return c.most
 }
