@@ -243,7 +243,8 @@ func (b *both) customersShareASnapshot() {
 	b.NoError(b.PutSetting(b.ctx, "max_customers_per_mitra", 3))
 }
 
-// A heartbeat reaches its row in one pass, and the stale go offline in both stores with one log row.
+// A heartbeat reaches its row in one pass, and the stale go offline in both stores with one log
+// row.
 func (b *both) theStaleGoOffline() {
 	hourAgo := time.Now().Add(-time.Hour).UTC()
 	stale := one[string](b, idle)

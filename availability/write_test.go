@@ -34,8 +34,8 @@ func (o *order) taken() []string {
 	return steps
 }
 
-// writes are all that change something, each as a step from the state before, behind what the source
-// is asked for.
+// writes are all that change something, each as a step from the state before, behind what the
+// source is asked for.
 var writes = []string{
 	"SetOnline: online a", "Accept: accept s1 a", "Accept: accept s2 a", "Accept: accept s3 a", "Extend: extend s1 unpaid",
 	"Reroute: reroute s1 b", "Extend: extend s1 paid", "End: end s1 completed", "End: end s2 cancelled",

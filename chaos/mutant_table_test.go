@@ -86,8 +86,8 @@ var (
 	noCompare = in(guardLua, "  if record ~= seen then return 'WAIT', 'stale' end\n", "")
 )
 
-// mutants are the program without one of its protections, each with the checks of the judge of which
-// one must fail in its row.
+// mutants are the program without one of its protections, each with the checks of the judge of
+// which one must fail in its row.
 var mutants = harness.Mutants{Program: "ingest", Given: harness.GivenIngest, Rejects: judgeRejects, Tries: 2, All: []harness.Mutant{
 	// with a newer term open its record alone would refuse the batch
 	rejected("C4", "LeaseGoneBeforeTheScript", "NoTokenCheck",

@@ -16,8 +16,8 @@ import (
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
 )
 
-// witnessRows are about what a witness that compares one counter does not notice: Redis evicts the heartbeat of an owner that
-// lives, and then something keeps the count from telling it.
+// witnessRows are about what a witness that compares one counter does not notice: Redis evicts the
+// heartbeat of an owner that lives, and then something keeps the count from telling it.
 var witnessRows = []row{
 	{32, "EvictedThenRestarted", true, 60, longLease, under(&evictedUnseen{then: restarted},
 		heldFor("restarted", "gap"))},

@@ -56,8 +56,8 @@
 // The newest handshake wins, and the other socket is closed. A handshake is the call of Register,
 // in the server's time, which every reply has; it is known to half a round trip. Traffic of a
 // socket counts for nothing: bytes may have waited in buffers, and a write succeeds into a
-// half-open socket. So an older socket never wins, unless a newer one with a Ping did not answer it. A
-// Ping that lies only gives what happens without one.
+// half-open socket. So an older socket never wins, unless a newer one with a Ping did not answer
+// it. A Ping that lies only gives what happens without one.
 //
 // On one replica the older socket is closed at once. An owner that overwrites an entry notifies the
 // former owner (PUBLISH on the channel named like its heartbeat), which then checks the entry. An

@@ -63,8 +63,8 @@ func (s *service) serve(addresses ...string) {
 	s.replicas = addresses
 }
 
-// call calls a replica with a JSON body, and returns the status; 0 if there was no answer, so that it
-// is not known what became of it.
+// call calls a replica with a JSON body, and returns the status; 0 if there was no answer, so that
+// it is not known what became of it.
 func (s *service) call(ctx context.Context, who, method, path, body string) (status int) {
 	s.mu.Lock()
 	to := s.replicas[rand.IntN(len(s.replicas))]

@@ -1,7 +1,7 @@
 // Package cluster breaks Redis Clusters and Redis under Sentinel on which real replicas keep one
 // partition or more, and judges the outcome by the append-only files of all nodes, also of a
-// replaced master. It consists of tests; ../README.md explains how to run one, and package chaos how
-// to read it.
+// replaced master. It consists of tests; ../README.md explains how to run one, and package chaos
+// how to read it.
 //
 //   - An entry is evicted only if its owner was killed before, or did not run for about as long as
 //     a heartbeat lasts.

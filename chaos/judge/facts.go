@@ -54,7 +54,8 @@ func (f *Facts) gap() time.Duration {
 func graceOf(ttl time.Duration) time.Duration { return ttl + 2*time.Second }
 
 // grace is how long Redis must have been heard before entries of owner may go: for the longest of
-// the fleet at that time, and for the owner's own, which protects it for once as long after its end.
+// the fleet at that time, and for the owner's own, which protects it for once as long after its
+// end.
 func (f *Facts) grace(at time.Time, owner string) time.Duration {
 	return max(f.largest(at, 0, ""), f.largest(at, 1, owner))
 }

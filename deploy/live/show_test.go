@@ -23,8 +23,8 @@ var pace = []string{
 	"SHUTDOWN_GRACE=3s", "ADMIN_TOKEN=" + secret,
 }
 
-// TestShow is a small fleet with simulated devices, and a Prometheus with the alerts, to look at. If
-// nobody does, one replica dies, and its devices go elsewhere.
+// TestShow is a small fleet with simulated devices, and a Prometheus with the alerts, to look at.
+// If nobody does, one replica dies, and its devices go elsewhere.
 func TestShow(t *testing.T) {
 	t.Parallel()
 	const replicas, devices = 3, 200

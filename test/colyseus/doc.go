@@ -8,19 +8,19 @@
 //
 //   - A room that lives, in any state, is a field of roomcaches, and its channel $ROOM has one
 //     subscriber. While it is in its onCreate it has neither, and at most a reservation.
-//   - A room whose onCreate fails leaves its reservation, until it expires. One that is disposed, or
-//     whose last client leaves, leaves nothing.
+//   - A room whose onCreate fails leaves its reservation, until it expires. One that is disposed,
+//     or whose last client leaves, leaves nothing.
 //   - A process has a field of roomcount and a channel p:PROCESS; 0.15 and 0.16 have a set
 //     colyseus:nodes.
 //   - When a process gets SIGKILL its channels are gone at once. Its listings stay until a process
-//     starts, which removes them if roomcount still has the dead one. If a room was ordered from the
-//     dead one before, roomcount has lost it; then 0.18 removes the listings when a seat is requested,
-//     0.15 and 0.16 never.
+//     starts, which removes them if roomcount still has the dead one. If a room was ordered from
+//     the dead one before, roomcount has lost it; then 0.18 removes the listings when a seat is
+//     requested, 0.15 and 0.16 never.
 //   - When a process is stopped, and a seat in one of its rooms is requested, all its listings are
-//     removed; its channels stay. When it wakes, 0.18 lists its rooms again within seconds, 0.15 and
-//     0.16 list a room when it next saves.
-//   - An order to a stopped process is carried out twice: two rooms for one user, and the reservation
-//     names the later one.
+//     removed; its channels stay. When it wakes, 0.18 lists its rooms again within seconds, 0.15
+//     and 0.16 list a room when it next saves.
+//   - An order to a stopped process is carried out twice: two rooms for one user, and the
+//     reservation names the later one.
 //   - After FLUSHALL channels stay. A room is listed when it next saves, and a new room brings
 //     roomcaches back without the others.
 //

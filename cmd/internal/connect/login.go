@@ -300,8 +300,8 @@ const unverified = "Redis' certificate is not checked, so anybody on the way can
 	"is sent: take skip_verify=true out of REDIS_URL, and set REDIS_TLS_CA_FILE"
 
 // Check asks the server once, by INFO. The error means that it must not be used: it is a node of a
-// Cluster that [Open] did not recognise, or of none although a Cluster was named. A server that does
-// not answer is not an error; known is true if it did, or if this user may not ask.
+// Cluster that [Open] did not recognise, or of none although a Cluster was named. A server that
+// does not answer is not an error; known is true if it did, or if this user may not ask.
 func (c *Clients) Check(ctx context.Context) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkCall)
 	defer cancel()

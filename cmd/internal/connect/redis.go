@@ -258,15 +258,15 @@ const blockingReply = 1 << 20
 // Open makes the clients, and starts the embedded server if it was named. Calls of the control
 // client have deadlines of at most within. If a server with one address reports within two seconds
 // that it is a node of a Cluster, *named names that Cluster afterwards. A server that does not
-// answer is not an error: [Clients.Watch] finds out later. The error is of a file, or of the embedded
-// server.
+// answer is not an error: [Clients.Watch] finds out later. The error is of a file, or of the
+// embedded server.
 func Open(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, _, err := open(ctx, named, within, checkCall)
 	return clients, err
 }
 
-// Once is [Open] for a program that ends before [Clients.Watch] finds out. It fails if the server does
-// not report in time whether it is a node of a Cluster, unless nobody may ask.
+// Once is [Open] for a program that ends before [Clients.Watch] finds out. It fails if the server
+// does not report in time whether it is a node of a Cluster, unless nobody may ask.
 func Once(ctx context.Context, named *Redis, within time.Duration) (*Clients, error) {
 	clients, unknown, err := open(ctx, named, within, cmp.Or(named.Within, ioTimeout))
 	if err != nil || unknown == nil || redis.IsPermissionError(unknown) || redis.HasErrorPrefix(unknown, "unknown command") {

@@ -16,8 +16,8 @@ import (
 
 func isDevice(id string) bool { return len(id) == 15 && strings.Trim(id, "0123456789") == "" }
 
-// whyKey answers for a key, a member of one (key, space, member), or a worker's id. Without a verdict
-// it does not exist, and only the log can explain that.
+// whyKey answers for a key, a member of one (key, space, member), or a worker's id. Without a
+// verdict it does not exist, and only the log can explain that.
 func (r *Reader) whyKey(ctx context.Context, w *Why, stopped *Finding, now time.Time) (Verdict, string, error) {
 	passes, err := orphan.ReadPasses(ctx, r.client, r.keys)
 	if err == nil && len(passes) > 0 {

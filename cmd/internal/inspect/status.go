@@ -356,8 +356,8 @@ func (s Server) evicts() bool { return s.Policy != "" && s.Policy != "noeviction
 // full is of any server of the keys.
 func (s *Status) full() bool { return s.isFull(s.Redis) || slices.ContainsFunc(s.servers, s.isFull) }
 
-// isFull also counts nearly full where ticks are refused: when INFO was read, a little less may have
-// been used.
+// isFull also counts nearly full where ticks are refused: when INFO was read, a little less may
+// have been used.
 func (s *Status) isFull(r Server) bool {
 	const nearly = 0.98
 	near := r.MaxMemory > 0 && float64(r.Memory) >= nearly*float64(r.MaxMemory)

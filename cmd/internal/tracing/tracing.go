@@ -12,15 +12,15 @@
 //
 // Attributes begin with rollcall.; the resource has service.name, .version and .instance.id.
 //
-//   - term, of the leader: from the lease won to the end of all work of the term. epoch, end (why it
-//     ended).
+//   - term, of the leader: from the lease won to the end of all work of the term. epoch, end (why
+//     it ended).
 //   - open, in term: one try to begin the term in the log and to read the roster. epoch.
 //   - pass, linked to its term: one pass of a sweep. sweep, epoch, owner (if one was asked for),
 //     outcome, reason, scanned, condemned, evicted, spared.REASON, dry_run.
-//   - batch, in pass: its wait for a share of Redis' time, and the script that deletes. sweep, owner
-//     (the dead instance), items, batch (its id in the eviction log), verdict, deleted, held.
-//   - registration, of ingest: from a device's name to its entry in Redis. outcome, landed, and since
-//     the socket was accepted: named_after, answered_after.
+//   - batch, in pass: its wait for a share of Redis' time, and the script that deletes. sweep,
+//     owner (the dead instance), items, batch (its id in the eviction log), verdict, deleted, held.
+//   - registration, of ingest: from a device's name to its entry in Redis. outcome, landed, and
+//     since the socket was accepted: named_after, answered_after.
 //   - the route, of availability, as POST /api/v1/mitra/online: one request, in the caller's span.
 //     http.route, http.request.method, http.response.status_code.
 package tracing
@@ -138,7 +138,10 @@ func usable(endpoint string) (shown string, err error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		for header := range strings.SplitSeq(os.Getenv(name), ",") {
 			if strings.TrimSpace(header) != "" && !isHeader(header) {
-				return "", fmt.Errorf("%s: expected name=value with commas between them, values escaped as in a URL", name)
+				return "", fmt.Errorf(
+					"%s: expected name=value with commas between them, values escaped as in a URL",
+					name,
+				)
 			}
 		}
 	}
@@ -181,7 +184,11 @@ func (t *Tracing) StartSpan() func(context.Context, string, ...slog.Attr) (conte
 	return t.start
 }
 
-func (t *Tracing) start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, func(error, ...slog.Attr)) {
+func (t *Tracing) start(
+	ctx context.Context,
+	name string,
+	attrs ...slog.Attr,
+) (context.Context, func(error, ...slog.Attr)) {
 	options := []trace.SpanStartOption{trace.WithAttributes(attributes(attrs)...)}
 	if name == "pass" {
 		// A term may last for months, and a trace is kept and sampled as a whole. So each pass is a

@@ -254,8 +254,8 @@ func (r *rig) named(name, sql string) string {
 }
 
 // plays makes requests, one a line: the status that is expected, who asks (a mitra by its id), the
-// method, the path below /api/v1, a body, and behind an arrow the JSON of the answer, or the name of
-// its problem and words of its detail. {a} is the id of what was named a, {A} is it in capitals.
+// method, the path below /api/v1, a body, and behind an arrow the JSON of the answer, or the name
+// of its problem and words of its detail. {a} is the id of what was named a, {A} is it in capitals.
 func (r *rig) plays(script string) (last answer) {
 	r.t.Helper()
 	script = strings.NewReplacer(r.names...).Replace(script)
