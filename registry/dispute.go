@@ -141,7 +141,7 @@ func (c *Claim) answers(now time.Time) bool {
 }
 
 // ping asks the newer socket for an answer, before the older one is closed for it. A Ping that does
-// not return, such as a write to a peer that is gone, is no answer.
+// not return, such as a write to a peer that is gone, counts as failed.
 func (r *Registry) ping(ctx context.Context, c *Claim, other string) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

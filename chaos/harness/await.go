@@ -24,7 +24,9 @@ import (
 // Test is what helpers need of a test, or of what embeds one.
 type Test interface {
 	require.TestingT
+	// Helper and Context are those of testing.T.
 	Helper()
+	// Context ends with the test.
 	Context() context.Context
 }
 

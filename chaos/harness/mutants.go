@@ -22,7 +22,7 @@ type Mutant struct {
 	Edits   []Edit
 	Without []Edit   // further protections, which would make up for it
 	Row     string   // in the suite's matrix
-	Checks  []string // if the row's judge has some: any of which must fail
+	Checks  []string // of the row's judge, if it has some: one must fail
 	Test    string   // or this test fails
 	Of      string   // the package's folder; "": the suite's
 	// Steps is for a search, named in Test. Places is a regular expression for where it plays; "":
@@ -56,7 +56,7 @@ type Mutants struct {
 	Program, Given string
 	// Rejects is the message of a rejected row, before the name of the check that failed.
 	Rejects string
-	// Tries is how often a row is played again, which may miss by chance what it is there for.
+	// Tries is how often a row is played again, since it may miss its fault by chance.
 	Tries int
 	// Kept has a search's seeds, each with its mutant.
 	Kept string
@@ -187,7 +187,7 @@ func (s Mutants) Run(t *testing.T) {
 	}
 }
 
-// noticed returns by what a mutant was noticed that said something; "": it was not.
+// noticed returns what noticed a mutant, from its output; "": nothing did.
 func (s Mutants) noticed(m Mutant, said string) string {
 	by, signs := m.Test, []string{"--- FAIL: " + m.Test}
 	switch {

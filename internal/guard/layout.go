@@ -19,8 +19,8 @@ type Layout struct {
 	whole string // of a partition: the prefix of the undivided layout
 }
 
-// PrefixRule says which prefixes are valid: others could not be put into an ACL, or be passed to
-// the programs.
+// PrefixRule describes valid prefixes. Others could not be put into an ACL, or be passed to the
+// programs.
 const PrefixRule = "at most 100 printable ASCII characters without spaces and *?[]\\, with at most one {tag}"
 
 // ValidPrefix reports whether Prefix keeps to PrefixRule.

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tables reads each state, and whether it is what the service's own tables say: without the
-// schema's views. Moments are those of Redis' clock.
+// tables reads each state, and whether it equals the service's own tables, without the schema's
+// views. Moments are those of Redis' clock.
 const tables = `
 SELECT coalesce(a.mitra_id, m.id)::text, coalesce(a.is_online, false), coalesce(a.is_online AND a.is_active, false),
   coalesce(a.is_active, false), coalesce(a.active_sessions, 0), coalesce(a.version, 0),

@@ -14,7 +14,7 @@ import (
 )
 
 // Tells makes the calls of a script, a line each: the status, the arguments, and after ~ a regular
-// expression of what the call says. Words are replaced in the script, in pairs.
+// expression that the output matches. Words are replaced in the script, in pairs.
 func Tells(t testing.TB, call func(args ...string) (status int, said string), script string, words ...string) {
 	t.Helper()
 	script = strings.NewReplacer(words...).Replace(script)

@@ -267,7 +267,7 @@ func briefly(ctx context.Context, several bool) (context.Context, context.Cancel
 	return context.WithCancel(ctx)
 }
 
-// reach fails if no server tells its time. If that is refused, the parts are reached all the same.
+// reach fails if no server returns its time. A refusal counts as an answer.
 func (r *Reader) reach(ctx context.Context) (reached, error) {
 	parts, err := r.parts(ctx)
 	if err != nil {
@@ -363,7 +363,7 @@ func (r *Reader) Away(ctx context.Context) (away []string) {
 	if _, ok := r.client.(*redis.ClusterClient); !ok {
 		return nil
 	}
-	all, _ := r.nodes(ctx, false) // of those that are known
+	all, _ := r.nodes(ctx, false) // the known ones
 	for addr, n := range all {
 		if n.err != nil && !answered(n.err) {
 			away = append(away, fmt.Sprintf("Redis at %s does not answer (%s)", addr, cause(n.err)))

@@ -183,7 +183,7 @@ func (r *Reader) leader(ctx context.Context, now time.Time) (*Leader, error) {
 }
 
 // begunEpoch returns 0 if the holder's term has not begun: a term begins with a record of the log.
-// The stored epoch, which may be the next term's, or overwritten, counts if there is no log at all.
+// The stored epoch, which may be the next term's, or overwritten, counts without any log.
 func (r *Reader) begunEpoch(
 	ctx context.Context, h lease.Holder, now time.Time,
 ) (epoch uint64, unlogged bool, err error) {
@@ -380,7 +380,7 @@ func (s *Status) describe(in *Instance, a About) {
 	}
 }
 
-// differs says how an instance differs from the fleet. When memory is full, heartbeats are only
+// differs returns how an instance differs from the fleet. When memory is full, heartbeats are only
 // prolonged, and their value is old.
 func (s *Status) differs(in Instance) string {
 	ttl, interval := s.Witness.TTL.Round(100*time.Millisecond), s.Witness.Interval
