@@ -211,7 +211,6 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 		return s.Instances[i]
 	}
 	d.stop["one"]()
-	s := d.status()
 	d.tells(`3 doctor ~ Partitions 0-3: No replica has a heartbeat, so nobody leads`)
 	// One that beats in all partitions but one.
 	for k := range partitions {
@@ -221,7 +220,7 @@ func TestWhatIsWrongInOnePartitionIsToldWithItsNumber(t *testing.T) {
 			d.redis("SET", l.Heartbeat("two"), "1/x", "EX", 3600)
 		}
 	}
-	s = d.status()
+	s := d.status()
 	require.False(t, two(s).Alive)
 	require.Equal(t, []int{2}, two(s).SilentIn)
 	d.tells(`
