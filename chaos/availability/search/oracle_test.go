@@ -301,6 +301,7 @@ func (w *world) rests() {
 	w.say("rest")
 	w.mend()
 	w.look()
+	w.copiedLate()
 	if w.unseen || w.all || len(w.marred) > 0 {
 		w.until("a comparison ends", 20*time.Second, func() bool {
 			w.deleteKept()

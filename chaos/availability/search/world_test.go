@@ -60,6 +60,7 @@ type world struct {
 	unseen bool            // rows changed that no trigger saw, and no comparison ran since
 	marred map[string]bool // mitras whose keys were changed by hand, and no comparison ran since
 	all    bool            // keys that all share were
+	moved  [2]time.Time    // when time was last moved on: nothing is of any time between
 
 	during atomic.Pointer[func()] // runs once, before the next auto-offline commits
 
