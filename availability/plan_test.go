@@ -141,13 +141,15 @@ func (b *both) beats(id string, want availability.Beat) {
 	b.Equal(want, beat)
 }
 
-// workforce has 200 mitras of every kind, with up to four sessions, running or ended.
+// workforce has 200 mitras of every kind, with up to four sessions, running or ended, or none: at
+// least a dozen who are online.
 const workforce = `
 INSERT INTO mitras (id, is_active) SELECT gen_random_uuid(), i % 7 <> 0 FROM generate_series(1, 200) i;
 INSERT INTO mitra_online_status (mitra_id, is_online, last_online_at, last_heartbeat_at)
   SELECT id, row_number() OVER () % 3 = 0, now(), now() FROM mitras LIMIT 150;
 INSERT INTO chat_sessions (mitra_id, status)
-  SELECT id, s FROM mitras, unnest(ARRAY['active', 'active', 'pending_payment', 'completed']) s WHERE random() < 0.5;
+  SELECT id, s FROM mitras, unnest(ARRAY['active', 'active', 'pending_payment', 'completed']) s WHERE random() < 0.5
+  AND id NOT IN (SELECT mitra_id FROM mitra_online_status WHERE is_online ORDER BY mitra_id LIMIT 12);
 INSERT INTO chat_sessions (status) VALUES ('searching'), ('searching')`
 
 // The guarantees of both stores together, on a real PostgreSQL with a real Redis and with a real
