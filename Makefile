@@ -55,7 +55,8 @@ availability: ## Watch who can take work while apps, a replica, Redis and Postgr
 		cd cmd/availability && exec go test -count=1 -run '^TestShow$$' -watched
 
 fleet: ## Bring up a small fleet with simulated devices and a Prometheus with all alerts, to look at; Ctrl-C ends it
-	@$(with_redis) cd deploy/live && exec go test -count=1 -timeout 0 -run '^TestShow$$' -watched
+	@$(with_redis) go -C deploy test -c -o ../.cache/fleet ./live && cd deploy/live && \
+		{ if [ -t 0 ]; then set -m; fi; ../../.cache/fleet -test.run '^TestShow$$' -watched; }
 
 alerts: ## Cause each fault that an alert is about, and see that it fires alone, on a real Prometheus (minutes; RUN=name of an alert)
 	@$(with_servers) go -C deploy test -count=1 -v -timeout 40m -parallel 6 \
