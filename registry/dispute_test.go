@@ -281,7 +281,8 @@ func TestManyThatHaveMovedAreClosedWithFewMessages(t *testing.T) {
 			require.NoError(w, newer[i].Err())
 			newer[i].Release()
 		}
-		require.Less(w, said[r1].Load()+said[r2].Load(), int64(20*many/500))
+		// A message has those that have answered by then, and all answer at one instant.
+		require.Less(w, said[r1].Load()+said[r2].Load(), int64(many/10))
 	})
 }
 
