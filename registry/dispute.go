@@ -32,6 +32,8 @@ const (
 	// answerEvery is the shortest time between two answers about a claim. Owners whose clocks differ
 	// would talk for ever.
 	answerEvery = time.Second
+	// gathered is how long messages wait for others to the same owner.
+	gathered = time.Millisecond
 )
 
 // A dispute is about an id held here whose entry names another instance.
@@ -252,6 +254,7 @@ func (r *Registry) talk(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.table.talk:
+			wait.For(ctx, gathered) // many sockets answer their pings at one instant
 		}
 		r.mu.Lock()
 		asks, heard := r.table.asks, r.table.heard

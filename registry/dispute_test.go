@@ -281,8 +281,7 @@ func TestManyThatHaveMovedAreClosedWithFewMessages(t *testing.T) {
 			require.NoError(w, newer[i].Err())
 			newer[i].Release()
 		}
-		// A message has those that have answered by then, and all answer at one instant.
-		require.Less(w, said[r1].Load()+said[r2].Load(), int64(many/10))
+		require.Less(w, said[r1].Load()+said[r2].Load(), int64(20*many/500))
 	})
 }
 
