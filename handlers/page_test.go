@@ -8,12 +8,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/rollcall-redis/rollcall"
 	"github.com/rollcall-redis/rollcall/internal/guard"
 	"github.com/rollcall-redis/rollcall/internal/testservers/redistest"
+	"github.com/rollcall-redis/rollcall/internal/wait/waittest"
 )
 
 func TestThePageShowsThisCode(t *testing.T) {
@@ -41,6 +43,10 @@ func TestTheReplicaOfThePageRunsAsPasted(t *testing.T) {
 	t.Setenv("POD_NAME", "pod-1")
 	err := serve(func(ctx context.Context, mux *http.ServeMux, replica *rollcall.Replica) error {
 		require.Equal(t, "pod-1", replica.Instance())
+		waittest.Until(t, time.Millisecond, func() bool {
+			code, _ := get(at(mux, "/readyz")) // 503 until it has heard its own message
+			return code == http.StatusOK
+		})
 		for _, path := range []string{"/readyz", "/rollcall", "/rollcall/status", "/metrics"} {
 			code, body := get(at(mux, path))
 			require.Equal(t, http.StatusOK, code, path)
