@@ -11,6 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// refuses demands that a client is refused for each of these reasons, and closes it.
+func refuses(t *testing.T, client redis.UniversalClient, says string) {
+	t.Helper()
+	err := CheckClient(client, time.Second)
+	_ = client.Close()
+	require.ErrorIs(t, err, ErrUnsafeClient)
+	for part := range strings.SplitSeq(says, "; ") {
+		require.ErrorContains(t, err, part)
+	}
+}
+
 func TestOptionsMakeASafeClientAndLeaveTheUsersAlone(t *testing.T) {
 	t.Parallel()
 	user := &redis.Options{
@@ -80,13 +91,7 @@ func TestCheckClientNamesEveryUnsafeOption(t *testing.T) {
 	} {
 		o := Options(&redis.Options{Addr: "127.0.0.1:1"})
 		change(o)
-		client := redis.NewClient(o)
-		err := CheckClient(client, time.Second)
-		_ = client.Close()
-		require.ErrorIs(t, err, ErrUnsafeClient)
-		for part := range strings.SplitSeq(says, "; ") {
-			require.ErrorContains(t, err, part)
-		}
+		refuses(t, redis.NewClient(o), says)
 	}
 }
 
@@ -133,13 +138,7 @@ func TestCheckClientNamesEveryUnsafeOptionOfACluster(t *testing.T) {
 	} {
 		o := ClusterOptions(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 		change(o)
-		client := redis.NewClusterClient(o)
-		err := CheckClient(client, time.Second)
-		_ = client.Close()
-		require.ErrorIs(t, err, ErrUnsafeClient)
-		for part := range strings.SplitSeq(says, "; ") {
-			require.ErrorContains(t, err, part)
-		}
+		refuses(t, redis.NewClusterClient(o), says)
 	}
 }
 

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,8 +14,9 @@ import (
 // tables reads each state, and whether it equals the service's own tables, without the schema's
 // views. Moments are those of Redis' clock.
 const tables = `
-SELECT coalesce(a.mitra_id, m.id)::text, coalesce(a.is_online, false), coalesce(a.is_online AND a.is_active, false),
-  coalesce(a.is_active, false), coalesce(a.active_sessions, 0), coalesce(a.version, 0),
+SELECT coalesce(a.mitra_id, m.id)::text,
+  coalesce(a.is_online, false), coalesce(a.is_online AND a.is_active, false), coalesce(a.is_active, false),
+  coalesce(a.active_sessions, 0), coalesce(a.version, 0),
   (coalesce(s.is_online, false), coalesce(m.is_active, false), (SELECT count(*) FROM chat_sessions c
     WHERE c.mitra_id = coalesce(a.mitra_id, m.id) AND c.status IN ('active', 'pending_payment')))
     IS NOT DISTINCT FROM (a.is_online, a.is_active, a.active_sessions::bigint),
@@ -37,18 +39,21 @@ func Differences(
 	var id, seen string
 	var keeps, online, active, same bool
 	var sessions, version int
-	_, err = pgx.ForEachRow(rows, []any{&id, &keeps, &online, &active, &sessions, &version, &same, &seen}, func() error {
+	row := []any{&id, &keeps, &online, &active, &sessions, &version, &same, &seen}
+	_, err = pgx.ForEachRow(rows, row, func() error {
 		known[id] = true
 		if !same {
 			note("%s: the state is not what the tables say", id)
 		}
 		pipe := rdb.TxPipeline()
-		on, off := pipe.SIsMember(ctx, prefix+"mitras:online", id), pipe.SIsMember(ctx, prefix+"mitras:deactivated", id)
+		on := pipe.SIsMember(ctx, prefix+"mitras:online", id)
+		off := pipe.SIsMember(ctx, prefix+"mitras:deactivated", id)
 		n, v := pipe.Get(ctx, prefix+"mitra:capacity:"+id), pipe.HGet(ctx, prefix+"mitras:version", id)
 		at := pipe.Get(ctx, prefix+"mitra:heartbeat:"+id)
 		_, _ = pipe.Exec(ctx) // each has its error
-		want := fmt.Sprintf("online %t, active %t, sessions %d at version %d", online, active, sessions, version)
-		got := fmt.Sprintf("online %t, active %t, sessions %s at version %s", on.Val(), !off.Val(), n.Val(), v.Val())
+		const state = "online %t, active %t, sessions %v at version %v"
+		want := fmt.Sprintf(state, online, active, sessions, version)
+		got := fmt.Sprintf(state, on.Val(), !off.Val(), n.Val(), v.Val())
 		if got != want {
 			note("%s: Redis has %s; PostgreSQL %s", id, got, want)
 		}
@@ -60,8 +65,10 @@ func Differences(
 	if err != nil {
 		note("%v", err)
 	}
-	members := append(rdb.SMembers(ctx, prefix+"mitras:online").Val(), rdb.SMembers(ctx, prefix+"mitras:deactivated").Val()...)
-	for _, id := range append(members, rdb.HKeys(ctx, prefix+"mitras:version").Val()...) {
+	for _, id := range slices.Concat(
+		rdb.SMembers(ctx, prefix+"mitras:online").Val(), rdb.SMembers(ctx, prefix+"mitras:deactivated").Val(),
+		rdb.HKeys(ctx, prefix+"mitras:version").Val(),
+	) {
 		if !known[id] {
 			note("%s: PostgreSQL does not know it", id)
 		}

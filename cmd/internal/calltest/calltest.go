@@ -1,4 +1,4 @@
-// Package calltest tests a tool, or an HTTP server, by scripts of calls:
+// Package calltest tests a tool by scripts of calls:
 //
 //	0 find 356307042441013 ~ ^one holds 356307042441013
 //	3 find 356307042441014 ~ ^nobody holds
